@@ -1,0 +1,1 @@
+"""One file per verb that a control plane may send."""

@@ -1,0 +1,1 @@
+"""The ground floor: knows the machine by executing checks on it."""

@@ -1,0 +1,152 @@
+"""How a probe sees the machine: files, commands, environment, clock and libraries, all through one object.
+
+`Host(root=DIR)` reads a *recorded device*: a folder with the files of some device. Nothing is executed then.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import glob
+import os
+import subprocess
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+
+READ_LIMIT_BYTES = 1 << 20
+RECORDED_COMMANDS = ".edge-agent/commands.json"  # in a recorded device: command line -> what it printed
+
+
+class CommandResult(msgspec.Struct, frozen=True, kw_only=True):
+    """What a command answered.
+
+    Attributes:
+        returncode: its exit status; negative for a signal; None when it was not found or did not end in time.
+        reason: empty, or why there is no return code.
+    """
+
+    returncode: int | None
+    stdout: str = ""
+    stderr: str = ""
+    reason: str = ""
+
+
+class Host:
+    """The machine, or a recorded one below `root`; its methods take the device's own paths ("/etc/...")."""
+
+    def __init__(self, root: str | Path = "/", environ: Mapping[str, str] | None = None) -> None:
+        self.root = Path(root)
+        self.recorded = self.root.resolve() != Path("/")
+        self.environ: Mapping[str, str] = (
+            ({} if self.recorded else os.environ) if environ is None else environ
+        )
+
+    def path(self, path: str) -> Path:
+        """Where the device's `path` lies on this machine."""
+        return self.root / path.lstrip("/")
+
+    def exists(self, path: str) -> bool:
+        """Whether `path` is there; a dangling link counts: a recorded device may lack its target."""
+        return os.path.lexists(self.path(path))
+
+    def text(self, path: str) -> str | None:
+        """The text of a small file with NUL bytes kept, or None when it is missing or can't be read.
+
+        sysfs answers EAGAIN for a block that is powered off; that, too, is None (facts: gpu-thermal).
+        """
+        try:
+            with open(self.path(path), "rb", buffering=0) as file:
+                data = file.read(READ_LIMIT_BYTES)
+        except OSError:
+            return None
+        return None if data is None else data.decode("utf-8", "replace")
+
+    def line(self, path: str) -> str | None:
+        """The first line of a small file without NUL bytes and white space, or None."""
+        text = self.text(path)
+        return None if text is None else text.replace("\0", "").strip().partition("\n")[0].strip()
+
+    def integer(self, path: str) -> int | None:
+        """The number in a file such as sysfs's, or None when there is none."""
+        try:
+            return int(self.line(path) or "")
+        except ValueError:
+            return None
+
+    def glob(self, pattern: str) -> list[str]:
+        """The device's paths that match, sorted."""
+        found = glob.glob(str(self.path(pattern)))
+        base = "" if not self.recorded else str(self.root)
+        return sorted("/" + name[len(base) :].lstrip("/") for name in found)
+
+    def link(self, path: str) -> str | None:
+        """The target of a symbolic link as written, or None."""
+        try:
+            return os.readlink(self.path(path))
+        except OSError:
+            return None
+
+    def readable(self, path: str) -> bool:
+        """Whether this user may read `path`. Only reading is tried: /dev/nvmap is 0440 on some releases."""
+        return os.access(self.path(path), os.R_OK)
+
+    def run(self, argv: list[str], timeout_s: float = 10.0) -> CommandResult:
+        """Run a command to its end, or look it up when the device is a recorded one.
+
+        Args:
+            argv: the command line, no shell.
+            timeout_s: seconds, > 0; the command is killed then.
+        """
+        if self.recorded:
+            return self._recorded_command(argv)
+        try:
+            done = subprocess.run(
+                argv,
+                capture_output=True,
+                timeout=timeout_s,
+                env=dict(self.environ),
+                stdin=subprocess.DEVNULL,
+                check=False,
+            )
+        except FileNotFoundError:
+            return CommandResult(returncode=None, reason=f"{argv[0]}: not found")
+        except subprocess.TimeoutExpired:
+            return CommandResult(returncode=None, reason=f"{argv[0]}: no answer in {timeout_s:g} s")
+        except OSError as error:
+            return CommandResult(returncode=None, reason=f"{argv[0]}: {error.strerror}")
+        return CommandResult(
+            returncode=done.returncode,
+            stdout=done.stdout.decode("utf-8", "replace"),
+            stderr=done.stderr.decode("utf-8", "replace"),
+        )
+
+    def _recorded_command(self, argv: list[str]) -> CommandResult:
+        text = self.text("/" + RECORDED_COMMANDS)
+        try:
+            known = msgspec.json.decode(text or "{}", type=dict[str, str])
+        except msgspec.MsgspecError:
+            known = {}
+        answer = known.get(" ".join(argv))
+        if answer is None:
+            return CommandResult(returncode=None, reason=f"{argv[0]}: not in the recorded device")
+        return CommandResult(returncode=0, stdout=answer)
+
+    def load_library(self, name: str) -> ctypes.CDLL:
+        """Load a shared library. Native code may crash: only ever called in a probe's own child process.
+
+        Raises:
+            OSError: with the loader's own words.
+        """
+        if self.recorded:
+            raise OSError(f"{name}: a recorded device has no libraries to load")
+        return ctypes.CDLL(name, mode=ctypes.RTLD_GLOBAL)
+
+    def monotonic_s(self) -> float:
+        """Seconds on a clock that never jumps."""
+        return time.monotonic()
+
+    def wall_s(self) -> float:
+        """Seconds since 1970 by a clock that may be wrong: a Jetson boots without one."""
+        return time.time()

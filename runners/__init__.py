@@ -1,0 +1,1 @@
+"""Runs models: formats, routes, one file per runtime, language and vision pipelines."""

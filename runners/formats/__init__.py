@@ -1,0 +1,1 @@
+"""One reader per model format; content decides, never the file name."""
