@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import enum
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 import msgspec
@@ -15,17 +15,8 @@ import msgspec
 SCHEMA_VERSION = 1
 EVIDENCE_BYTES = 2048  # longest text kept of what a check printed
 
-Fact = (
-    str
-    | int
-    | float
-    | bool
-    | None
-    | list[str]
-    | list[int]
-    | list[float]
-    | dict[str, str | int | float | None]
-)
+# One array-like and one object-like type: msgspec takes no more in a union.
+Fact = str | int | float | bool | None | Sequence[str | int | float] | Mapping[str, str | int | float | None]
 
 
 class Status(enum.Enum):

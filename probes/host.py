@@ -133,15 +133,20 @@ class Host:
             return CommandResult(returncode=None, reason=f"{argv[0]}: not in the recorded device")
         return CommandResult(returncode=0, stdout=answer)
 
-    def load_library(self, name: str) -> ctypes.CDLL:
+    def load_library(self, name: str, *, local: bool = False) -> ctypes.CDLL:
         """Load a shared library. Native code may crash: only ever called in a probe's own child process.
+
+        Args:
+            name: file name or path, as dlopen takes it.
+            local: keep its symbols from libraries loaded later. Needed for drivers: one that is global could answer
+                in its loader's place, as both define the API's functions.
 
         Raises:
             OSError: with the loader's own words.
         """
         if self.recorded:
             raise OSError(f"{name}: a recorded device has no libraries to load")
-        return ctypes.CDLL(name, mode=ctypes.RTLD_GLOBAL)
+        return ctypes.CDLL(name, mode=ctypes.RTLD_LOCAL if local else ctypes.RTLD_GLOBAL)
 
     def monotonic_s(self) -> float:
         """Seconds on a clock that never jumps."""

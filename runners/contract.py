@@ -2,6 +2,7 @@
 
 RunnerError
 ├── ModelRejected         the file is not what it should be, or this runtime can't take it
+├── RequestRejected       a loaded model can't do what is asked: prompt too long, no chat template
 ├── RuntimeUnavailable    the runtime, or the backend asked for, is not usable here
 ├── OutOfDeviceMemory     loading or running needed more memory than there is
 ├── DeadlineExceeded      no answer in the time allowed
@@ -45,6 +46,12 @@ class ModelRejected(RunnerError):
     """The file is not what it should be, or this runtime can't take it."""
 
     code = "model_rejected"
+
+
+class RequestRejected(RunnerError):
+    """A loaded model can't do what is asked: the prompt is too long, it has no chat template."""
+
+    code = "request_rejected"
 
 
 class RuntimeUnavailable(RunnerError):

@@ -1,0 +1,168 @@
+"""The command line. Only click is imported up front; each command imports what it needs when it is called."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import click
+
+from agent.version import VERSION
+
+EXIT_FAILED = 1  # the thing asked for failed
+EXIT_USAGE = 2  # wrong usage or configuration
+EXIT_NOT_ON_ACCELERATOR = 3  # it works, but not on the accelerator that was demanded
+
+EXIT_CODES = """\b
+Exit codes: 0 fine; 1 the thing asked for failed; 2 wrong usage or configuration;
+3 it works, but not on the accelerator that was demanded."""
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of tables.")
+root_option = click.option(
+    "--root",
+    type=click.Path(exists=True, file_okay=False),
+    default="/",
+    help="Read a recorded device: a folder with its files. Nothing is executed then.",
+)
+require_gpu_option = click.option(
+    "--require-gpu", is_flag=True, help="End with 3 rather than run any part of the model on the CPU."
+)
+software_option = click.option(
+    "--allow-software-devices",
+    is_flag=True,
+    help="Let llvmpipe, PoCL and the like stand in for a GPU (for tests; still reported as cpu).",
+)
+runtime_option = click.option("--runtime", default="", metavar="NAME", help="Only this runtime, e.g. llama_cpp.")
+context_option = click.option(
+    "--context",
+    "context_tokens",
+    type=click.IntRange(16),
+    metavar="TOKENS",
+    help="Context to reserve for an LLM.",
+)
+
+
+@click.group(epilog=EXIT_CODES, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.version_option(VERSION, prog_name="edge-agent")
+def cli() -> None:
+    """Make the AI inference stack on this device true: execute it, prove it, run models on it."""
+
+
+@cli.command(epilog="Examples: edge-agent probe; edge-agent probe vulkan opencl; edge-agent probe --json > report.json")
+@click.argument("subjects", nargs=-1)
+@json_option
+@root_option
+def probe(subjects: tuple[str, ...], as_json: bool, root: str) -> None:
+    """Execute a check on every layer; tell what works, what is broken, why, and what to do."""
+    from agent.commands_local import run_probe
+
+    sys.exit(run_probe(subjects, as_json, root))
+
+
+@cli.command(epilog="Examples: edge-agent plan model.gguf; edge-agent plan --require-gpu --json model.onnx")
+@click.argument("model", type=click.Path())
+@json_option
+@root_option
+@click.option("--report", "report_path", type=click.Path(exists=True, dir_okay=False), help="A saved `probe --json`.")
+@require_gpu_option
+@software_option
+@runtime_option
+@context_option
+def plan(model: str, **options: Any) -> None:
+    """Tell which road MODEL should take on this device, and why every other road is refused."""
+    from agent.commands_local import run_plan
+
+    sys.exit(run_plan(model, **options))
+
+
+@cli.command(epilog="Examples: edge-agent run model.gguf 'Why is the sky blue?'; edge-agent run model.onnx pictures/")
+@click.argument("model", type=click.Path())
+@click.argument("inputs", nargs=-1, metavar="PROMPT | IMAGES...")
+@json_option
+@click.option("--report", "report_path", type=click.Path(exists=True, dir_okay=False), help="A saved `probe --json`.")
+@require_gpu_option
+@software_option
+@runtime_option
+@context_option
+@click.option("--max-tokens", type=click.IntRange(1), default=128, show_default=True)
+@click.option("--temperature", type=click.FloatRange(0), default=0.0, show_default=True)
+@click.option("--seed", type=int, default=0, show_default=True)
+@click.option("--system", "system_prompt", default="", metavar="TEXT", help="System message for a chat model.")
+@click.option("--raw", is_flag=True, help="Send the prompt as it is, without the chat template.")
+@click.option("--stop", multiple=True, metavar="TEXT", help="Text that ends the answer; can be repeated.")
+@click.option("--threads", type=click.IntRange(0), default=0, help="CPU threads; 0 lets the runner choose.")
+@click.option("--batch", type=click.IntRange(0), default=0, help="Images per run; 0 lets the pipeline choose.")
+@click.option("--top", type=click.IntRange(1), default=3, show_default=True, help="Classes told per image.")
+@click.option("--annotate", type=click.Path(file_okay=False), default="", help="Folder for annotated pictures.")
+def run(model: str, inputs: tuple[str, ...], **options: Any) -> None:
+    """Run MODEL on the best road: a prompt through an LLM, or image files through a vision model."""
+    from agent.commands_local import run_model
+
+    sys.exit(run_model(model, inputs, **options))
+
+
+@cli.command()
+@click.option("--config", "config_path", type=click.Path(dir_okay=False), help="TOML file.")
+def daemon(config_path: str | None) -> None:
+    """Publish this device's capabilities over MQTT and obey a control plane's commands."""
+    from agent.config import ConfigError, load
+    from agent.daemon import run_daemon
+
+    try:
+        config = load(config_path)
+    except ConfigError as error:
+        fail(str(error), EXIT_USAGE)
+    sys.exit(run_daemon(config))
+
+
+@cli.command()
+@click.option("--config", "config_path", type=click.Path(dir_okay=False), help="TOML file.")
+@json_option
+def config(config_path: str | None, as_json: bool) -> None:
+    """Check the configuration and show it as it is in force, with where each value is from."""
+    from agent.commands_local import run_config
+
+    sys.exit(run_config(config_path, as_json))
+
+
+@cli.command()
+@click.option("--stay", is_flag=True, help="Keep broker and daemon up at the end, until Ctrl-C.")
+@click.option(
+    "--out",
+    type=click.Path(file_okay=False),
+    default="edge-agent-demo",
+    show_default=True,
+    help="Folder for results.",
+)
+@json_option
+def demo(stay: bool, out: str, as_json: bool) -> None:
+    """Show everything on this device: broker, daemon, probe, plan, an LLM and a vision model, with proof."""
+    from agent.demo import run_demo
+
+    sys.exit(run_demo(out, stay=stay, as_json=as_json))
+
+
+def fail(message: str, code: int = EXIT_FAILED) -> Any:
+    """Say what went wrong on stderr and end."""
+    click.echo(f"edge-agent: {message}", err=True)
+    sys.exit(code)
+
+
+def main() -> None:
+    """Run the command line; whatever happens, a person reads a sentence and not a traceback."""
+    try:
+        cli.main(prog_name="edge-agent", standalone_mode=False)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(EXIT_USAGE)
+    except (click.Abort, KeyboardInterrupt):
+        fail("interrupted", 130)
+    except BrokenPipeError:
+        sys.stderr.close()  # the reader of our output has gone: nothing is left to say to it
+        sys.exit(EXIT_FAILED)
+    except Exception as error:  # the outermost boundary
+        import os
+
+        if os.environ.get("EDGE_AGENT_DEBUG"):
+            raise
+        fail(f"internal error: {type(error).__name__}: {error} (set EDGE_AGENT_DEBUG=1 for the traceback)")

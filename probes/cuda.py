@@ -1,0 +1,291 @@
+"""CUDA: the driver translates a shipped PTX kernel, runs z = 2x + y on every device, and each number is compared.
+
+Nothing but the driver (libcuda.so.1) is needed. That the library loads proves nothing; a stub loads too.
+Not yet seen working on a device: executed against a GPU only by the tests in tests/hil.
+"""
+
+from __future__ import annotations
+
+import re
+import zlib
+from array import array
+from importlib import metadata, resources
+
+import msgspec
+
+from probes import cudadriver, devicetree, l4t, pci
+from probes.contract import Device, DeviceKind, Evidence, Fact, Finding, Status, cut
+from probes.cudadriver import CudaDriver, CudaError, DeviceInfo, SaxpyResult, SymbolMissing
+from probes.host import Host
+
+LAYER = 2
+COUNT = 1 << 16  # z[i] = COUNT + i stays below 2^24: exact in float32
+FACTOR = 2.0
+GROUP_NODES = {
+    "video": ("/dev/nvmap", "/dev/nvgpu/igpu0/ctrl", "/dev/nvgpu/igpu0/channel", "/dev/nvhost-ctrl-gpu", "/dev/nvhost-gpu"),
+    "render": ("/dev/dri/renderD128", "/dev/dri/renderD129", "/dev/dri/renderD130"),
+    "the owner of": ("/dev/nvidia0", "/dev/nvidiactl", "/dev/nvidia-uvm"),
+}
+ACCESS_CODES = (100, 101, 304, 800, 801, 999)  # one cause, missing groups, gives any of these
+RUNTIME_REMEDY = "start the container with --runtime nvidia, or --device nvidia.com/gpu=all (CDI)"
+
+
+class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
+    """What the files say about the GPU, before CUDA is asked.
+
+    Attributes:
+        soc: "tegra234", or None on what is no Tegra.
+        blocked: device nodes that are there but that this user can't read, by group.
+        gpu_dead: nvgpu's node folder holds nothing but "power".
+    """
+
+    soc: str | None
+    is_jetson: bool
+    in_container: bool
+    gpus: tuple[pci.PciGpu, ...]
+    blocked: dict[str, list[str]]
+    gpu_dead: bool
+    libraries: list[str]
+    has_nodes: bool
+
+
+def read_surroundings(host: Host) -> Surroundings:
+    """Look at nodes, libraries and PCI; nothing is loaded."""
+    soc = devicetree.read_device_tree(host).soc
+    nodes = host.glob("/dev/nvgpu/igpu0/*")
+    named = ("/dev/nvmap", "/dev/nvidia0", "/dev/nvgpu", "/dev/nvhost-ctrl-gpu")
+    return Surroundings(
+        soc=soc,
+        is_jetson=soc is not None or host.exists(l4t.RELEASE_FILE),
+        in_container=any(host.exists(path) for path in ("/.dockerenv", "/run/.containerenv")),
+        gpus=pci.nvidia_gpus(host),
+        blocked={} if host.recorded else _read_blocked(host),
+        gpu_dead=[node.rpartition("/")[2] for node in nodes] == ["power"],
+        libraries=_read_libraries(host),
+        has_nodes=any(host.exists(path) for path in named),
+    )
+
+
+def _read_blocked(host: Host) -> dict[str, list[str]]:
+    """Only reading is tried: /dev/nvmap is 0440 on some releases and works so."""
+    blocked = {
+        group: [path for path in paths if host.exists(path) and not host.readable(path)]
+        for group, paths in GROUP_NODES.items()
+    }
+    return {group: paths for group, paths in blocked.items() if paths}
+
+
+def _read_libraries(host: Host) -> list[str]:
+    folders = (
+        *cudadriver.FOLDERS_JETSON,
+        f"{cudadriver.FOLDER_R39}/nvgpu",
+        f"{cudadriver.FOLDER_R39}/openrm",
+        *cudadriver.FOLDERS_OTHER,
+    )
+    return [path for folder in folders for path in host.glob(f"{folder}/libcuda.so*")]
+
+
+def judge_not_loaded(said: str, around: Surroundings) -> tuple[Status, str, str]:
+    """Why there is no libcuda: (status, reason, remedy).
+
+    Args:
+        said: the loader's own words.
+        around: what the files say.
+    """
+    if "file too short" in said:
+        reason = f"{said}: an empty placeholder, which the NVIDIA container runtime would have covered"
+        return Status.ABSENT, reason, RUNTIME_REMEDY
+    if said and not said.partition(":")[0].endswith((cudadriver.NAME, "libcuda.so.1.1")):
+        return Status.BROKEN, f"libcuda is there, but a library below it is not: {said}", _reinstall_remedy(around)
+    if around.is_jetson and (around.in_container or not around.has_nodes):
+        where = "a container on a Jetson" if around.in_container else "a Jetson without the GPU's device nodes"
+        reason = f"{said}; this is {where}: it was started without the NVIDIA runtime"
+        return Status.ABSENT, reason, RUNTIME_REMEDY
+    if around.is_jetson:
+        return Status.ABSENT, f"{said}; the L4T driver package is missing", _reinstall_remedy(around)
+    if any(gpu.driver == "nvidia" for gpu in around.gpus):
+        reason = f"{said}; the kernel driver is loaded, its user-space library is not here"
+        return Status.ABSENT, reason, "install the driver's libcuda (Debian: libcuda1); in a container: --gpus all"
+    if around.gpus:
+        return Status.ABSENT, f"{said}; there is {around.gpus[0].text}", "install the NVIDIA driver, then reboot"
+    remedy = "nothing to install: CUDA needs an NVIDIA GPU; if one is fitted, look at lspci and dmesg"
+    return Status.ABSENT, f"{said}; no NVIDIA GPU seen on this machine", remedy
+
+
+def _reinstall_remedy(around: Surroundings) -> str:
+    if not around.is_jetson:
+        return "reinstall the NVIDIA driver"
+    if any(path.startswith(cudadriver.FOLDER_R39) for path in around.libraries):
+        return "sudo systemctl restart nv-load-gpu-libs, which puts the right variant in the loader's path"
+    return "sudo apt install --reinstall nvidia-l4t-cuda"
+
+
+def judge_error(error: CudaError, around: Surroundings) -> tuple[Status, str, str]:
+    """What a failed call means here: (status, reason, remedy). Groups come first: they explain most of the numbers."""
+    said = str(error) + (f"; JIT log: {cut(error.log, 400)}" if error.log else "")
+    if error.number in ACCESS_CODES and around.blocked:
+        listed = "; ".join(f"{', '.join(paths)} (group {group})" for group, paths in around.blocked.items())
+        groups = [group for group in around.blocked if group in ("video", "render")] or ["video", "render"]
+        remedy = (
+            f"sudo usermod -aG {','.join(groups)} USER and log in again; for a service: SupplementaryGroups={' '.join(groups)}; "
+            "in a container: --group-add with the host's group numbers"
+        )
+        plain = f"{error.call}: {error.name} ({error.number})"
+        return Status.UNKNOWN, f"{plain}: this user can't open {listed}", remedy
+    if error.number in ACCESS_CODES and around.gpu_dead:
+        reason = f"{said}; /dev/nvgpu/igpu0 holds nothing but 'power': the GPU did not start at boot"
+        return Status.BROKEN, reason, "switch the power off and on again; a reboot is not enough"
+    if error.number == 100 and around.is_jetson and not around.has_nodes:
+        return Status.ABSENT, f"{said}; there are no device nodes of the GPU", RUNTIME_REMEDY
+    if error.number == 100 and not around.is_jetson and not around.gpus:
+        remedy = "nothing to do, unless a GPU is fitted: then look at lspci and dmesg"
+        return Status.ABSENT, f"{said}; the driver is installed, no NVIDIA GPU is on PCI", remedy
+    return Status.BROKEN, said, error.remedy
+
+
+def describe(values: array[float]) -> str:
+    """A whole vector as one comparable line: a checksum over all of it and both ends."""
+    return f"crc32 {zlib.crc32(values.tobytes()):08x}, z[0] = {values[0]:g}, z[{len(values) - 1}] = {values[-1]:g}"
+
+
+def _inputs() -> tuple[array[float], array[float], array[float]]:
+    """x = i, y = COUNT - i, and what 2x + y must be: COUNT + i."""
+    x = array("f", range(COUNT))
+    y = array("f", (COUNT - i for i in range(COUNT)))
+    return x, y, array("f", (COUNT + i for i in range(COUNT)))
+
+
+def _evidence(info: DeviceInfo, result: SaxpyResult, expected: array[float]) -> Evidence:
+    return Evidence(
+        executed=f"saxpy, {COUNT} floats, PTX translated by the driver",
+        device=info.name,
+        device_kind=DeviceKind.GPU,
+        value=describe(result.values),
+        expected=describe(expected),
+        elapsed_s=result.elapsed_s,
+        timer="device",
+    )
+
+
+def _execute(driver: CudaDriver, devices: list[DeviceInfo]) -> tuple[list[Evidence], list[str], dict[str, Fact], CudaError | None]:
+    """Run on every device: evidence, sentences on those that failed, facts of the first, and its error."""
+    ptx = resources.files("probes").joinpath("kernels/saxpy.ptx").read_bytes()
+    x, y, expected = _inputs()
+    evidence: list[Evidence] = []
+    troubles: list[str] = []
+    facts: dict[str, Fact] = {}
+    first: CudaError | None = None
+    for info in devices:
+        try:
+            result = cudadriver.run_saxpy(driver, info.index, ptx, FACTOR, x, y)
+        except CudaError as error:
+            first = first or error
+            troubles.append(f"device {info.index} ({info.name}): {error}")
+            continue
+        evidence.append(_evidence(info, result, expected))
+        if result.values != expected:
+            troubles.append(
+                f"device {info.index} ({info.name}) answered wrongly: {describe(result.values)}, expected {describe(expected)}"
+            )
+        facts.setdefault("cuda_memory_free_bytes", result.memory_free_bytes)
+        facts.setdefault("cuda_memory_total_bytes", result.memory_total_bytes)
+    return evidence, troubles, facts, first
+
+
+def _device(info: DeviceInfo, version: str) -> Device:
+    return Device(
+        index=info.index,
+        name=info.name,
+        kind=DeviceKind.GPU,
+        vendor="NVIDIA",
+        driver=version,
+        api_version=info.capability,
+        memory_bytes=info.memory_bytes,
+    )
+
+
+def _device_facts(devices: list[DeviceInfo]) -> dict[str, Fact]:
+    first = devices[0]
+    return {
+        "compute_capability": first.capability,
+        "sm_count": first.sm_count,  # the power mode may switch some off
+        "clock_max_hz": first.clock_hz or None,
+        "integrated": first.integrated,
+        "device_count": len(devices),
+    }
+
+
+def _file_facts(host: Host, around: Surroundings) -> dict[str, Fact]:
+    facts: dict[str, Fact] = {"libcuda_files": around.libraries, "pycuda_version": None}
+    if not host.recorded:
+        facts["cuda_visible_devices"] = host.environ.get("CUDA_VISIBLE_DEVICES")
+        try:
+            facts["pycuda_version"] = metadata.version("pycuda")  # a fact only, see docs/decisions/0002
+        except metadata.PackageNotFoundError:
+            pass  # None already says so
+    return facts
+
+
+def _loaded_path(host: Host) -> str | None:
+    match = re.search(r"(/\S*libcuda\.so\S*)", host.text("/proc/self/maps") or "")
+    return match[1] if match else None
+
+
+def check(host: Host) -> Finding:
+    """Load libcuda, run the kernel on every device and compare.
+
+    Returns: WORKS when a device computed the right numbers (a sentence names others that did not); BROKEN on wrong numbers and
+        failed calls; UNKNOWN when this user may not open the device, and for a recorded device; ABSENT without a driver or GPU.
+    """
+    around = read_surroundings(host)
+    facts = _file_facts(host, around)
+    if host.recorded:
+        return _finding(Status.UNKNOWN, "recorded device: nothing is executed", facts=facts)
+    try:
+        driver = CudaDriver(cudadriver.load(host, around.soc))
+    except OSError as error:
+        status, reason, remedy = judge_not_loaded(str(error), around)
+        return _finding(status, reason, remedy, facts)
+    facts["libcuda_loaded"] = _loaded_path(host)
+    try:
+        driver.start()
+        version, devices = driver.version(), driver.devices()
+        if not devices:
+            raise CudaError("cuDeviceGetCount", 100, "CUDA_ERROR_NO_DEVICE")
+        facts.update(_device_facts(devices))
+        evidence, troubles, measured, first = _execute(driver, devices)
+    except CudaError as error:
+        status, reason, remedy = judge_error(error, around)
+        return _finding(status, reason, remedy, facts)
+    except SymbolMissing as error:
+        return _finding(Status.BROKEN, str(error), _reinstall_remedy(around), facts)
+    facts.update(measured)
+    listed = tuple(_device(info, version) for info in devices)
+    status, reason, remedy = Status.WORKS, "; ".join(troubles), ""
+    if not any(item.value == item.expected for item in evidence):
+        status = Status.BROKEN
+        if first:
+            status, reason, remedy = judge_error(first, around)
+    return _finding(status, reason, remedy, facts, version, listed, tuple(evidence))
+
+
+def _finding(
+    status: Status,
+    reason: str,
+    remedy: str = "",
+    facts: dict[str, Fact] | None = None,
+    version: str = "",
+    devices: tuple[Device, ...] = (),
+    evidence: tuple[Evidence, ...] = (),
+) -> Finding:
+    return Finding(
+        subject="cuda",
+        layer=LAYER,
+        status=status,
+        reason=reason,
+        remedy=remedy,
+        version=version,
+        devices=devices,
+        facts=facts or {},
+        evidence=evidence,
+    )

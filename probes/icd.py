@@ -1,0 +1,208 @@
+"""Driver manifests of Vulkan, OpenCL and EGL: which libraries they name, and whether each can be loaded by itself.
+
+A loader answers "no driver installed" and "a driver is installed that can't be loaded" with the same error code, and
+skips a broken driver silently when a good one is beside it. So each manifest is read here, and each library tried.
+"""
+
+from __future__ import annotations
+
+import os.path
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from probes.contract import Fact, Status
+from probes.host import Host
+
+RECORDED = "recorded device: nothing is executed"
+OTHER_ARCHITECTURE = "wrong ELF class"  # a 32-bit driver beside the 64-bit one: the loader skips it rightly
+# Read access is enough and all that may be tried: /dev/nvmap is 0440 on some L4T releases.
+NODES = ("/dev/dri/renderD*", "/dev/nvmap", "/dev/nvgpu/igpu0/ctrl", "/dev/nvhost-ctrl-gpu", "/dev/nvidia0")
+
+
+class Driver(msgspec.Struct, frozen=True, kw_only=True):
+    """One manifest.
+
+    Attributes:
+        manifest: its path on the device.
+        library: the library it names, as it is handed to dlopen; empty when it could not be read.
+        error: why it can't be used, in the parser's or the dynamic loader's words; empty when it can.
+    """
+
+    manifest: str
+    library: str = ""
+    error: str = ""
+
+    @property
+    def broken(self) -> bool:
+        """Whether it was meant for this machine and can't be used."""
+        return bool(self.error) and OTHER_ARCHITECTURE not in self.error
+
+
+class Judgement(msgspec.Struct, frozen=True, kw_only=True):
+    """Why there is nothing to run on."""
+
+    status: Status
+    reason: str
+    remedy: str
+
+
+class _Icd(msgspec.Struct, frozen=True):
+    library_path: str
+
+
+class _Manifest(msgspec.Struct, frozen=True):
+    ICD: _Icd
+
+
+def parse_json_manifest(text: str) -> str:
+    """The library path in a Vulkan or EGL manifest.
+
+    Raises:
+        ValueError: what is wrong with the text.
+    """
+    try:
+        path = msgspec.json.decode(text, type=_Manifest).ICD.library_path
+    except msgspec.MsgspecError as error:
+        raise ValueError(f"not a driver manifest: {error}") from error
+    if not path:
+        raise ValueError("not a driver manifest: its library_path is empty")
+    return path
+
+
+def parse_icd(text: str) -> str:
+    """The library named in an OpenCL `.icd` file: its first line.
+
+    Raises:
+        ValueError: the file names none.
+    """
+    name = text.strip().partition("\n")[0].strip()
+    if not name or "\0" in name:
+        raise ValueError("names no library")
+    return name
+
+
+def read_manifest(host: Host, path: str) -> Driver:
+    """Read one manifest: `.icd` is OpenCL's, any other file the JSON of Vulkan and EGL."""
+    text = host.text(path)
+    if text is None:
+        return Driver(manifest=path, error="can't be read" if host.exists(path) else "no such file")
+    try:
+        library = parse_icd(text) if path.endswith(".icd") else parse_json_manifest(text)
+    except ValueError as error:
+        return Driver(manifest=path, error=str(error))
+    if "/" in library and not library.startswith("/"):
+        library = os.path.join(os.path.dirname(path), library)
+    return Driver(manifest=path, library=library)
+
+
+def manifests(host: Host, folders: Sequence[str], suffix: str) -> list[str]:
+    """The manifests in `folders`, in search order; a file that lies under two names of one folder counts once."""
+    found: dict[str, str] = {}
+    for folder in folders:
+        for path in host.glob(f"{folder}/*{suffix}"):
+            found.setdefault(os.path.realpath(host.path(path)), path)
+    return list(found.values())
+
+
+def tried(host: Host, driver: Driver, symbols: Sequence[str]) -> Driver:
+    """Load the driver's library by itself; only ever called in a probe's own child process.
+
+    Args:
+        host: the machine.
+        driver: as read.
+        symbols: entry points of the API's drivers; one of them must be there.
+    """
+    if driver.error:
+        return driver
+    try:
+        library = host.load_library(driver.library, local=True)
+    except OSError as error:
+        words = str(error)
+        named = words if driver.library in words else f"{driver.library}: {words}"
+        return msgspec.structs.replace(driver, error=named)
+    if any(hasattr(library, symbol) for symbol in symbols):
+        return driver
+    return msgspec.structs.replace(driver, error=f"{driver.library}: is no driver, has no {symbols[0]}")
+
+
+def facts(drivers: Sequence[Driver]) -> dict[str, Fact]:
+    """What the manifests say, as facts."""
+    return {
+        "icd": [f"{d.manifest}: {d.library}" if d.library else d.manifest for d in drivers],
+        "icd_broken": broken(drivers),
+    }
+
+
+def broken(drivers: Sequence[Driver]) -> list[str]:
+    """The drivers that can't be used, each with the reason."""
+    return [f"{d.manifest}: {d.error}" for d in drivers if d.broken]
+
+
+def environment(host: Host, names: Sequence[str]) -> dict[str, str | int | float | None]:
+    """The variables that are set among `names`; a name that ends in `*` stands for all with that beginning."""
+    return {
+        key: value
+        for key, value in sorted(host.environ.items())
+        if any(key == name or (name.endswith("*") and key.startswith(name[:-1])) for name in names)
+    }
+
+
+def override(variables: Mapping[str, object], names: Sequence[str]) -> str:
+    """ "NAME=value" of the first variable in `names` that is set and replaces the loader's own search, or ""."""
+    return next((f"{name}={variables[name]}" for name in names if variables.get(name)), "")
+
+
+def unreadable_nodes(host: Host) -> list[str]:
+    """GPU device nodes that are there but that this user may not read."""
+    return [node for pattern in NODES for node in host.glob(pattern) if not host.readable(node)]
+
+
+def why_no_gpu(host: Host, drivers: Sequence[Driver]) -> str:
+    """What may explain that no GPU answered: drivers that can't be loaded, nodes that can't be read; or ""."""
+    parts = broken(drivers)
+    nodes = unreadable_nodes(host)
+    if nodes:
+        parts.append(f"this user may not read {', '.join(nodes)}")
+    return "; ".join(parts)
+
+
+def nothing_found(
+    host: Host, api: str, drivers: Sequence[Driver], *, replaced_by: str, folders: Sequence[str], said: str
+) -> Judgement:
+    """Judge why an API's loader found no device.
+
+    Args:
+        host: the machine.
+        api: its name, for the sentences.
+        drivers: after `tried`.
+        replaced_by: see `override`.
+        folders: where manifests were looked for.
+        said: the API's own words, may be empty.
+
+    Returns: ABSENT without a remedy for the package (the probe knows it) when no driver is installed; BROKEN when one
+        can't be loaded or is hidden by a variable; UNKNOWN when this user may not read the device.
+    """
+    bad = broken(drivers)
+    if replaced_by and len(bad) == len(drivers):
+        name = replaced_by.partition("=")[0]
+        detail = f" ({'; '.join(bad)})" if bad else ""
+        reason = f"{replaced_by} hides every {api} driver{detail}"
+        return Judgement(status=Status.BROKEN, reason=reason, remedy=f"unset {name}")
+    if bad:
+        remedy = "install the package that has the named library, or remove the manifest that names it"
+        reason = f"{api} driver can't be loaded: {'; '.join(bad)}"
+        return Judgement(status=Status.BROKEN, reason=reason, remedy=remedy)
+    if not drivers:
+        reason = f"no {api} driver is installed: no manifest in {', '.join(folders)}"
+        return Judgement(status=Status.ABSENT, reason=reason, remedy="")
+    loaded = ", ".join(d.library for d in drivers if not d.error) or "none"
+    reason = f"no {api} driver found a device (loaded: {loaded}" + (f"; {said})" if said else ")")
+    nodes = unreadable_nodes(host)
+    if nodes:
+        reason += f"; this user may not read {', '.join(nodes)}"
+        remedy = "add the user to the groups that own these nodes (video, render) and log in again"
+        return Judgement(status=Status.UNKNOWN, reason=reason, remedy=remedy)
+    return Judgement(
+        status=Status.ABSENT, reason=reason, remedy=f"unset {replaced_by.partition('=')[0]}" if replaced_by else ""
+    )

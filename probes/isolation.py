@@ -1,0 +1,375 @@
+"""Runs one check in a process of its own, at arm's length: it may crash, hang, flood or eat memory, and is a finding.
+
+See docs/decisions/0001-one-child-per-check.md. The inside of that process is `probes.child`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import selectors
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+
+from probes.contract import Evidence, Finding, Status, cut
+from probes.listing import ProbeFile, probe_files
+
+PACKAGE_ROOT = Path(__file__).resolve().parent.parent  # where `probes` and `runners` can be imported from
+DEADLINE_S = 30.0
+MEMORY_BYTES = 2 << 30
+ANSWER_BYTES = 1 << 20  # longest finding that is taken
+TAIL_BYTES = 16 << 10  # kept of stderr: a crash dump ends with a long list of modules
+CHUNK_BYTES = 64 << 10
+LAST_CHUNKS = 64  # read of each stream after the end; a process that got away may be writing still
+LOOK_S = 0.1  # between two looks at the memory of the processes known
+MEMBERS_S = 1.0  # between two searches for new processes: each reads all of /proc
+REAP_S = 2.0  # from SIGKILL to the end; longer only for a process that is stuck in a driver
+
+TRACE = "Fatal Python error: "
+CURRENT_FRAME = re.compile(r'Current thread 0x\w+[^\n]*\n\s+File "([^"\n]+)", line (\d+) in (\S+)')
+LIBRARY = re.compile(r"\b(lib[\w.+-]+?\.so(?:\.\d+)*)")
+EVERYBODYS_LIBRARY = re.compile(r"lib(c|m|dl|pthread|rt|gcc_s|stdc\+\+|ffi|python[\d.]+)\.so")
+
+
+class Check(msgspec.Struct, frozen=True, kw_only=True):
+    """A check, named by data: what is to be started, and what it may cost.
+
+    Attributes:
+        subject: of the finding it must give.
+        layer: likewise.
+        argv: command line; " --fd N" is added: where it must write its finding as JSON.
+        deadline_s: seconds, > 0; it is killed then.
+        memory_bytes: resident, of the process and all it started; it is killed above.
+        cost_s: seconds that it is thought to take; the longest are started first.
+    """
+
+    subject: str
+    layer: int
+    argv: tuple[str, ...]
+    deadline_s: float = DEADLINE_S
+    memory_bytes: int = MEMORY_BYTES
+    cost_s: float = 1.0
+
+
+class Ending(msgspec.Struct, frozen=True, kw_only=True):
+    """How a check's process ended.
+
+    Attributes:
+        returncode: exit status, negative for a signal; None when not even SIGKILL ended it.
+        killed: why it was killed by us, "no answer in 30 s"; "" when it ended itself.
+        answer: what it wrote to the descriptor for its finding.
+        output: the end of its stdout; a check has nothing to say there.
+        errors: the end of its stderr.
+    """
+
+    returncode: int | None
+    killed: str = ""
+    answer: bytes = b""
+    output: bytes = b""
+    errors: bytes = b""
+
+
+def list_probes(environ: Mapping[str, str] | None = None) -> list[str]:
+    """The names of all probes in layer order, see `probes.listing`; nothing is imported for it."""
+    return list(probe_files(environ))
+
+
+def probe_check(name: str, root: str | Path = "/", file: ProbeFile | None = None) -> Check:
+    """The check that executes a probe.
+
+    Args:
+        name: one of `list_probes`.
+        root: folder of a recorded device, or "/".
+        file: what is known about it, when it was looked up already.
+
+    Raises:
+        KeyError: there is no such probe.
+    """
+    file = probe_files()[name] if file is None else file
+    argv = (sys.executable, "-m", "probes", name, "--root", os.path.abspath(root), "--child")
+    return Check(
+        subject=name,
+        layer=file.layer,
+        argv=argv,
+        deadline_s=file.deadline_s or DEADLINE_S,
+        cost_s=file.cost_s,
+    )
+
+
+def execute(check: Check, environ: Mapping[str, str] | None = None, stop_fd: int | None = None) -> Finding:
+    """Run a check to its end, whatever that is; no process of its group is left.
+
+    Args:
+        check: what to run.
+        environ: its whole environment; None for this process's own.
+        stop_fd: becomes readable when the check is to be given up; may be shared.
+
+    Returns: its finding; BROKEN when it crashed, hung, ate too much memory, was given up or gave no finding.
+    """
+    started_s = time.monotonic()
+    finding = judge(check, run(check, os.environ if environ is None else environ, stop_fd))
+    return msgspec.structs.replace(finding, duration_s=round(time.monotonic() - started_s, 4))
+
+
+def run(check: Check, environ: Mapping[str, str], stop_fd: int | None = None) -> Ending:
+    """Start the process, follow it, end it and its group."""
+    try:
+        child = _Child(check.argv, {**environ, "PYTHONFAULTHANDLER": "1"})
+    except OSError as error:
+        return Ending(returncode=None, killed=f"{check.argv[0]} could not be started: {error.strerror}")
+    try:
+        killed = child.follow(check, stop_fd)
+    finally:  # Ctrl-C as well
+        returncode = child.end()
+    return Ending(
+        returncode=returncode,
+        killed=killed,
+        answer=bytes(child.answer.kept),
+        output=bytes(child.output.kept),
+        errors=bytes(child.errors.kept),
+    )
+
+
+class _Stream:
+    """Our end of a pipe, read without ever waiting; the first or the last bytes of it are kept, never all."""
+
+    def __init__(self, fd: int, keep_bytes: int, keep_end: bool) -> None:
+        self.fd = fd
+        self.kept = bytearray()
+        self._keep_bytes = keep_bytes
+        self._keep_end = keep_end
+        os.set_blocking(fd, False)
+
+    def read(self) -> bool:
+        """Take what is there, at most one chunk; False when nothing (more) is."""
+        try:
+            data = os.read(self.fd, CHUNK_BYTES)
+        except BlockingIOError:
+            return False
+        if self._keep_end:
+            self.kept += data
+            del self.kept[: -self._keep_bytes]
+        else:
+            self.kept += data[: self._keep_bytes - len(self.kept)]
+        return bool(data)
+
+
+class _Child:
+    """A check's process and our ends of its pipes."""
+
+    def __init__(self, argv: tuple[str, ...], environ: Mapping[str, str]) -> None:
+        answer_fd, their_fd = os.pipe()
+        try:
+            self.process = subprocess.Popen(
+                [*argv, "--fd", str(their_fd)],
+                stdin=subprocess.PIPE,  # nothing is written; it closes when this process is gone, and the check with it
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                bufsize=0,
+                pass_fds=(their_fd,),
+                start_new_session=True,
+                cwd=PACKAGE_ROOT,  # not where somebody keeps a file called vulkan.py
+                env=dict(environ),
+            )
+        except BaseException:
+            os.close(answer_fd)
+            raise
+        finally:
+            os.close(their_fd)
+        assert self.process.stdout is not None
+        assert self.process.stderr is not None
+        self.pid = self.process.pid
+        self.answer = _Stream(answer_fd, ANSWER_BYTES + 1, keep_end=False)
+        self.output = _Stream(self.process.stdout.fileno(), TAIL_BYTES, keep_end=True)
+        self.errors = _Stream(self.process.stderr.fileno(), TAIL_BYTES, keep_end=True)
+        self._streams = (self.answer, self.output, self.errors)
+
+    def follow(self, check: Check, stop_fd: int | None) -> str:
+        """Read what it says until it ends; returns why it is to be killed, or ""."""
+        until_s = time.monotonic() + check.deadline_s
+        memory = _Memory(self.pid)
+        with selectors.DefaultSelector() as selector, _end_signal(self.pid) as end_fd:
+            for stream in self._streams:
+                selector.register(stream.fd, selectors.EVENT_READ, stream)
+            for fd in (end_fd, stop_fd):
+                if fd is not None:
+                    selector.register(fd, selectors.EVENT_READ)
+            while not self.has_ended():
+                now_s = time.monotonic()
+                if now_s >= until_s:
+                    verb = "did not end after its answer" if self.answer.kept else "no answer"
+                    return f"{verb} in {check.deadline_s:g} s; killed"
+                if memory.bytes(now_s) > check.memory_bytes:
+                    used, allowed = memory.last_bytes >> 20, check.memory_bytes >> 20
+                    return f"used {used} MiB of memory, {allowed} MiB are allowed; killed"
+                for key, _ in selector.select(min(until_s - now_s, LOOK_S)):
+                    if key.fd == stop_fd:
+                        return "given up before it ended; killed"
+                    if isinstance(key.data, _Stream) and not key.data.read():
+                        selector.unregister(key.fd)
+        return ""
+
+    def has_ended(self) -> bool:
+        """Whether the process itself has ended; it isn't reaped, so that its number stays its own."""
+        return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+
+    def end(self) -> int | None:
+        """Kill the whole group, read what is left, close everything; returns the exit status, None if it lives on."""
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.pid, signal.SIGKILL)
+        returncode: int | None = None
+        with contextlib.suppress(subprocess.TimeoutExpired):  # stuck in a driver: even SIGKILL waits for that
+            returncode = self.process.wait(REAP_S)
+        for stream in self._streams:
+            for _ in range(LAST_CHUNKS):
+                if not stream.read():
+                    break
+        os.close(self.answer.fd)
+        for pipe in (self.process.stdin, self.process.stdout, self.process.stderr):
+            if pipe is not None:
+                pipe.close()
+        return returncode
+
+
+@contextlib.contextmanager
+def _end_signal(pid: int):  # type: ignore[no-untyped-def]
+    """A descriptor that becomes readable when the process ends; None on a kernel before 5.3 (JetPack 4)."""
+    try:
+        fd = os.pidfd_open(pid)
+    except OSError:
+        yield None  # the end is then seen at the next look at the memory
+        return
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
+class _Memory:
+    """The resident memory of a process group, looked at now and then. Shared pages count for each process."""
+
+    def __init__(self, group: int) -> None:
+        self.last_bytes = 0
+        self._group = group
+        self._members = [group]
+        now_s = time.monotonic()
+        self._look_s = now_s + LOOK_S
+        self._search_s = now_s + MEMBERS_S
+
+    def bytes(self, now_s: float) -> int:
+        """The sum of the group; the last one when it is too early for a new look."""
+        if now_s < self._look_s:
+            return self.last_bytes
+        if now_s >= self._search_s:
+            self._members = group_members(self._group)
+            self._search_s = now_s + MEMBERS_S
+        self.last_bytes = sum(map(resident_bytes, self._members))
+        self._look_s = now_s + LOOK_S
+        return self.last_bytes
+
+
+def resident_bytes(pid: int) -> int:
+    """Resident memory of a process; 0 when it is gone. Source: proc(5), statm."""
+    try:
+        with open(f"/proc/{pid}/statm", "rb") as file:
+            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, IndexError, ValueError):
+        return 0
+
+
+def group_members(group: int) -> list[int]:
+    """The processes of a group. Source: proc(5), stat: the command's name may hold blanks and brackets."""
+    members = []
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        with contextlib.suppress(OSError, IndexError), open(f"/proc/{name}/stat", "rb") as file:
+            if int(file.read().rpartition(b")")[2].split()[2]) == group:
+                members.append(int(name))
+    return members
+
+
+def judge(check: Check, ending: Ending) -> Finding:
+    """The finding of a check that has ended: its own, or BROKEN with how it ended. Pure."""
+    reason = how_it_failed(ending)
+    if not reason:
+        try:
+            finding = msgspec.json.decode(ending.answer, type=Finding)
+        except msgspec.MsgspecError as error:
+            reason = f"its answer is no finding: {error}"
+        else:
+            if (finding.subject, finding.layer) == (check.subject, check.layer):
+                return finding
+            reason = (
+                f"it answered for {cut(finding.subject, 80)!r} in layer {finding.layer}, "
+                f"not for {check.subject!r} in layer {check.layer}"
+            )
+    streams = (("stderr", ending.errors), ("stdout", ending.output))
+    texts = [(name, readable_tail(data)) for name, data in streams]
+    return Finding(
+        subject=check.subject,
+        layer=check.layer,
+        status=Status.BROKEN,
+        reason=reason,
+        evidence=tuple(Evidence(executed=f"the check's {name}", value=text) for name, text in texts if text),
+    )
+
+
+def how_it_failed(ending: Ending) -> str:
+    """One clause on why there is no answer to read; "" when there is one."""
+    if ending.killed:
+        stuck = ending.returncode is None and ending.killed.endswith("killed")
+        return ending.killed + (", but it lives on: stuck inside the kernel, in a driver" if stuck else "")
+    errors = ending.errors.decode("utf-8", "replace")
+    if ending.returncode is None or ending.returncode < 0:
+        return died_by(-(ending.returncode or 0), errors)
+    if len(ending.answer) > ANSWER_BYTES:
+        return f"its answer is longer than {ANSWER_BYTES >> 20} MiB"
+    if ending.answer:
+        return ""
+    words = last_line(errors)
+    how = f"ended with exit status {ending.returncode} and no answer" if ending.returncode else "ended without an answer"
+    return f"{how}: {words}" if words else how
+
+
+def died_by(number: int, errors: str) -> str:
+    """The signal by name and, where the crash dump on stderr tells, in which library or at which line."""
+    try:
+        name = signal.Signals(number).name
+    except ValueError:
+        name = f"signal {number}"
+    before, _, dump = errors.partition(TRACE)
+    place = crash_place(dump)
+    words = last_line(before)
+    if number == signal.SIGKILL:
+        words = words or "the kernel's out-of-memory killer sends it, or somebody's kill -9"
+    return f"died by {name}" + (f" in {place}" if place else "") + (f": {words}" if words else "")
+
+
+def crash_place(dump: str) -> str:
+    """Where faulthandler's dump says that it happened: a library (Python 3.14 prints C frames), else the Python line."""
+    for library in LIBRARY.findall(dump.partition("Current thread's C stack trace")[2]):
+        if not EVERYBODYS_LIBRARY.match(library):
+            return str(library)
+    frame = CURRENT_FRAME.search(dump)
+    if frame is None:
+        return ""
+    path, line, function = frame.groups()
+    return f"{function} ({'/'.join(Path(path).parts[-2:])}:{line})"
+
+
+def last_line(text: str) -> str:
+    """The last line with something on it, cut to what fits into a sentence."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return cut(lines[-1], 200) if lines else ""
+
+
+def readable_tail(data: bytes) -> str:
+    """The end of what a process printed, without faulthandler's list of extension modules."""
+    lines = data.decode("utf-8", "replace").splitlines()
+    return cut("\n".join(line for line in lines if not line.startswith("Extension modules: ")))

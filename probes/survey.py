@@ -1,0 +1,67 @@
+"""Runs many checks at once, a bounded number at a time, the longest first; the answer is in layer order."""
+
+from __future__ import annotations
+
+import os
+import queue
+import threading
+from collections.abc import Callable, Iterable, Mapping
+
+from probes.contract import Finding
+from probes.isolation import Check, execute
+
+
+def survey(
+    checks: Iterable[Check],
+    jobs: int | None = None,
+    on_finding: Callable[[Finding], None] | None = None,
+    environ: Mapping[str, str] | None = None,
+) -> tuple[Finding, ...]:
+    """Execute checks. No process is left, whatever is raised here, Ctrl-C included.
+
+    Args:
+        checks: what to run.
+        jobs: how many at once, >= 1; None for as many as there are processors for us.
+        on_finding: called in this thread with each finding as it comes.
+        environ: the checks' whole environment; None for this process's own.
+
+    Returns: one finding per check, by layer, then by subject.
+    """
+    todo: queue.SimpleQueue[Check] = queue.SimpleQueue()
+    longest_first = sorted(checks, key=lambda check: -check.cost_s)
+    for check in longest_first:
+        todo.put(check)
+    done: queue.SimpleQueue[Finding | BaseException] = queue.SimpleQueue()
+    stop_fd, our_stop_fd = os.pipe()
+
+    def work() -> None:
+        try:
+            while True:
+                done.put(execute(todo.get_nowait(), environ, stop_fd))
+        except queue.Empty:
+            return
+        except BaseException as error:  # noqa: BLE001 - carried to the caller's thread and raised there
+            done.put(error)
+
+    jobs = len(os.sched_getaffinity(0)) if jobs is None else jobs
+    threads = [threading.Thread(target=work, name=f"survey-{n}") for n in range(min(jobs, len(longest_first)))]
+    findings: list[Finding] = []
+    try:
+        for thread in threads:
+            thread.start()
+        for _ in longest_first:
+            finding = done.get()
+            if isinstance(finding, BaseException):
+                raise finding
+            findings.append(finding)
+            if on_finding is not None:
+                on_finding(finding)
+    finally:
+        while not todo.empty():  # given up: nothing more is to be started
+            todo.get()
+        os.close(our_stop_fd)  # wakes everybody who waits for a check
+        for thread in threads:
+            if thread.ident is not None:
+                thread.join()
+        os.close(stop_fd)
+    return tuple(sorted(findings, key=lambda finding: (finding.layer, finding.subject)))

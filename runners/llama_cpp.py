@@ -1,0 +1,223 @@
+"""llama.cpp, through llama-cpp-python: a tiny Llama says its sentence, greedily, on the backend asked for."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from probes.contract import Device, DeviceKind, Evidence, Finding, Status
+from runners.contract import (
+    Backend,
+    GenerateRequest,
+    LanguageSession,
+    OpenOptions,
+    RunnerError,
+    RuntimeUnavailable,
+    Verdict,
+)
+from runners.llama_api import PACKAGE, GgmlDevice, LlamaApi
+from runners.llama_session import LlamaSession
+from runners.model import ModelInfo
+from runners.tiny.make_gguf import ANSWER, BLOCKS
+
+NAME = "llama_cpp"
+LAYER = 5
+BACKENDS = (
+    Backend(name="cuda", api="cuda"),
+    Backend(name="vulkan", api="vulkan"),
+    Backend(name="cpu", api="", kind=DeviceKind.CPU),
+)
+REGISTERED = {"cuda": "CUDA", "vulkan": "Vulkan", "cpu": "CPU"}  # names in ggml's registry
+TINY = Path(__file__).with_name("tiny") / "tiny.gguf"
+# A build for the very machine that builds it (the default) dies with SIGILL on some processors, see docs.
+BUILD = 'CMAKE_ARGS="-DGGML_NATIVE=OFF{}" pip install --force-reinstall --no-cache-dir llama-cpp-python'
+REMEDIES = {
+    "cuda": "build llama-cpp-python with CUDA: "
+    + BUILD.format(" -DGGML_CUDA=ON -DCMAKE_CUDA_ARCHITECTURES=87")
+    + " (87 is Orin's architecture; 110 on Thor)",
+    "vulkan": "build llama-cpp-python with Vulkan: " + BUILD.format(" -DGGML_VULKAN=ON"),
+    "cpu": "build llama-cpp-python: " + BUILD.format(""),
+}
+PARTS = {  # of `general.type`
+    "adapter": "an adapter",
+    "mmproj": "a multimodal projector",
+    "vocab": "a vocabulary",
+    "imatrix": "an importance matrix",
+}
+NO_TEXT_ARCHITECTURES = {"clip", "bert", "nomic-bert", "jina-bert-v2", "t5", "t5encoder", "wavtokenizer-dec"}
+VISIBLE_VULKAN = "GGML_VK_VISIBLE_DEVICES"
+NO_RUNTIME = (ImportError, OSError, RuntimeError)  # what importing llama_cpp raises when a library is missing
+
+
+def accepts(model: ModelInfo) -> Verdict:
+    """GGUF files of version 2 and up with a text-generating model; an architecture new to us is not refused."""
+    if model.format != "gguf":
+        return Verdict(accepted=False, reason=f"llama.cpp reads GGUF, and this is {model.format or 'something else'}")
+    if 0 < model.format_version < 2:
+        return Verdict(
+            accepted=False,
+            reason=f"GGUF version {model.format_version} is no longer read by llama.cpp",
+            remedy="convert the original model again with a current llama.cpp",
+        )
+    kind = str(model.metadata.get("general.type", ""))
+    if kind in PARTS or model.architecture in NO_TEXT_ARCHITECTURES:
+        what = PARTS.get(kind) or f"of architecture '{model.architecture}'"
+        return Verdict(
+            accepted=False,
+            reason=f"the file is {what}: it does not generate text by itself",
+            remedy="name the language model's own file",
+        )
+    return Verdict(accepted=True)
+
+
+def check(backend: str) -> Finding:
+    """Load the bundled model on the first device of `backend`, and compare its answer and where it lay.
+
+    Returns: WORKS with what it answered; ABSENT when llama-cpp-python or this backend is not in it; UNKNOWN when the
+        backend lists no device; BROKEN when it can't be loaded, answers wrongly, or ran elsewhere.
+    """
+    try:
+        api = LlamaApi()
+    except ModuleNotFoundError as error:
+        if error.name == PACKAGE:
+            return _finding(backend, Status.ABSENT, "llama-cpp-python is not installed", REMEDIES[backend])
+        return _finding(backend, Status.BROKEN, f"llama-cpp-python can't be imported: {error}")
+    except NO_RUNTIME as error:
+        return _finding(backend, Status.BROKEN, f"llama-cpp-python can't be imported: {error}", REMEDIES[backend])
+    devices = [device for device in api.devices() if device.backend == REGISTERED[backend]]
+    finding = _missing(api, backend) if not devices else _execute(api, backend, devices[0])
+    ggml = api.ggml_version()
+    listed = tuple(
+        Device(index=i, name=d.description or d.name, kind=d.kind, memory_bytes=d.memory_bytes)
+        for i, d in enumerate(devices)
+    )
+    facts = {
+        **finding.facts,
+        "ggml_backends": api.backends(),
+        "system_info": api.functions.llama_print_system_info().decode("utf-8", "replace").strip(),
+    }
+    version = f"{api.version} (ggml {ggml})" if ggml else api.version
+    return Finding(
+        subject=finding.subject,
+        layer=LAYER,
+        status=finding.status,
+        reason=finding.reason,
+        remedy=finding.remedy,
+        version=version,
+        devices=listed,
+        facts=facts,
+        evidence=finding.evidence,
+    )
+
+
+def open(model: ModelInfo, options: OpenOptions) -> LanguageSession:  # noqa: A001 (the contract's name)
+    """Load `model`: all layers on the one device asked for, or none on any GPU.
+
+    Raises:
+        RuntimeUnavailable: llama-cpp-python, its backend, or the device is not there.
+        RunnerError: as `LlamaSession`.
+    """
+    if options.backend not in REGISTERED:
+        raise RuntimeUnavailable(f"llama.cpp has no backend '{options.backend}' here; it has {', '.join(REGISTERED)}")
+    position = options.device_index
+    if options.backend == "vulkan":
+        position = _admit_vulkan(options.device_index)
+    try:
+        api = LlamaApi()
+    except NO_RUNTIME as error:
+        raise RuntimeUnavailable(f"llama-cpp-python can't be imported: {error}", REMEDIES[options.backend]) from error
+    if options.backend == "cpu":
+        return LlamaSession(api, model.path, None, options)
+    devices = [device for device in api.devices() if device.backend == REGISTERED[options.backend]]
+    if not devices:
+        missing = _missing(api, options.backend)
+        raise RuntimeUnavailable(missing.reason, missing.remedy)
+    if position >= len(devices):
+        raise RuntimeUnavailable(
+            f"{options.backend} device {options.device_index} was asked for; llama.cpp lists {len(devices)}"
+        )
+    return LlamaSession(api, model.path, devices[position], options)
+
+
+def _admit_vulkan(index: int) -> int:
+    """Let ggml use Vulkan's own device `index`, and tell its place in ggml's list.
+
+    Left alone, ggml numbers only the GPUs, and skips software devices; its variable names devices by Vulkan's index.
+    """
+    visible = os.environ.setdefault(VISIBLE_VULKAN, str(index)).split(",")
+    if str(index) not in visible:
+        raise RuntimeUnavailable(
+            f"Vulkan device {index} is hidden by {VISIBLE_VULKAN}={','.join(visible)}", f"unset {VISIBLE_VULKAN}"
+        )
+    return visible.index(str(index))
+
+
+def _missing(api: LlamaApi, backend: str) -> Finding:
+    """Why there is no device of `backend`."""
+    name = REGISTERED[backend]
+    if name in api.backends():
+        reason = f"this llama.cpp build has the {name} backend, which lists no device"
+        if backend == "vulkan":
+            reason += f" (it skips software devices unless {VISIBLE_VULKAN} names them)"
+        return _finding(backend, Status.UNKNOWN, reason, f"see the finding on {backend}, on which this rests")
+    library = api.library_folder() / f"libggml-{backend}.so"
+    if library.exists():
+        reason = f"{library.name} is there, but could not be loaded: a library below it is missing or too old"
+        return _finding(backend, Status.BROKEN, reason, f"see the finding on {backend}, on which this rests")
+    reason = f"this llama.cpp build has no {name} backend; it has {', '.join(api.backends())}"
+    return _finding(backend, Status.ABSENT, reason, REMEDIES[backend])
+
+
+def _execute(api: LlamaApi, backend: str, device: GgmlDevice) -> Finding:
+    where = f"{device.name}, {device.description}"
+    options = OpenOptions(backend=backend, context_tokens=256)
+    try:
+        session = LlamaSession(api, str(TINY), None if backend == "cpu" else device, options)
+    except RunnerError as error:
+        return _finding(backend, Status.BROKEN, f"the bundled model could not be loaded on {where}: {error.reason}")
+    try:
+        request = GenerateRequest(prompt="Count:", max_tokens=32)
+        done = session.generate(request, lambda piece: None, lambda: False)
+        parts, splits = session.placement().parts, session.log.graph_splits
+    except RunnerError as error:
+        return _finding(backend, Status.BROKEN, f"the bundled model could not be run on {where}: {error.reason}")
+    finally:
+        session.close()
+    evidence = Evidence(
+        executed=f"Llama of {BLOCKS} blocks, {done.timing.output_tokens} tokens, greedy",
+        device=device.description or device.name,
+        device_kind=device.kind,
+        value=done.text,
+        expected=ANSWER,
+        elapsed_s=done.timing.end_to_end_s,
+        timer="host",
+    )
+    facts = {"graph_splits": splits, "layers": {part.device: part.layers for part in parts}}
+    elsewhere = [part for part in parts if part.layers and part.device != device.name]
+    status, reason = Status.WORKS, ""
+    if done.text != ANSWER:
+        status, reason = Status.BROKEN, f"the bundled model answered {done.text!r} on {where}, not {ANSWER!r}"
+    elif elsewhere or not parts:
+        found = ", ".join(f"{part.layers} on {part.device}" for part in elsewhere) or "nowhere that it tells"
+        status, reason = Status.BROKEN, f"layers were asked for on {where}, and llama.cpp put {found}"
+    return _finding(backend, status, reason, evidence=(evidence,), facts=facts)
+
+
+def _finding(
+    backend: str,
+    status: Status,
+    reason: str,
+    remedy: str = "",
+    evidence: tuple[Evidence, ...] = (),
+    facts: Mapping[str, object] | None = None,
+) -> Finding:
+    return Finding(
+        subject=f"{NAME}/{backend}",
+        layer=LAYER,
+        status=status,
+        reason=reason,
+        remedy=remedy,
+        evidence=evidence,
+        facts=facts or {},  # type: ignore[arg-type]
+    )

@@ -1,0 +1,1 @@
+"""Tiny models with known answers, bundled with the runners, and the programs that made them."""

@@ -1,0 +1,1 @@
+"""Pictures into a tensor model and classes out of it."""
