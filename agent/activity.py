@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from agent.clock import monotonic_s, synchronised, wall_text
-from agent.store import Message
+from agent.records import Message
 from agent.verb import Verb, VerbFailed
 from agent.wire import Command, CommandError, CommandState, Event, State, StreamChunk, encode, make_state
 

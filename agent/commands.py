@@ -14,9 +14,9 @@ import msgspec
 from agent.activity import EVENTS_TOGETHER, Activity
 from agent.clock import monotonic_s, synchronised, wall_seconds
 from agent.config import Config
-from agent.mqtt import Incoming
 from agent.outbox import Outbox
-from agent.store import CommandRow, Message, Store, StoreUnavailable
+from agent.records import CommandRow, Incoming, Message
+from agent.store import Store, StoreUnavailable
 from agent.survey import Survey
 from agent.topics import Topics
 from agent.verb import Verb, VerbFailed, load_verb

@@ -22,7 +22,8 @@ from agent.mqtt import Mqtt
 from agent.notify import notify, watchdog_s
 from agent.outbox import Outbox
 from agent.paho import PahoUnsuitable
-from agent.store import Message, Store, StoreUnavailable
+from agent.records import Message
+from agent.store import Store, StoreUnavailable
 from agent.survey import Survey
 from agent.topics import Topics
 from agent.verb import VerbFailed

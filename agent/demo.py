@@ -54,7 +54,7 @@ def run_demo(out: str, *, stay: bool, as_json: bool) -> int:
 
     Returns: the exit status: 0 when every step did what it should.
     """
-    console = Console(stderr=True, highlight=False) if as_json else show.make_console()
+    console = Console(stderr=True, highlight=False, markup=False) if as_json else show.make_console()
     try:
         with contextlib.ExitStack() as stack:
             demo = Demo(console, Path(out), stack)

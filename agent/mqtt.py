@@ -18,39 +18,24 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-import msgspec
-
 from agent.config import MqttSection
+from agent.delivery import Delivery
 from agent.outbox import Outbox
 from agent.paho import connect_arguments, import_paho, make_client, make_properties
-from agent.store import Message
+from agent.records import Incoming, Message
 from agent.topics import Topics
 from agent.trouble import SayAgain, explain, explain_refusal
 
 FIRST_PAUSE_S = 1.0
 STEADY_S = 30.0  # a connection that stood so long was a good one: the next pause starts small again
-WINDOW = 16  # messages in flight
-REFUSED_PAUSE_S = 60.0  # before a message that the broker refused is tried again
-LOSSES_BEFORE_GIVING_UP = 5  # connections lost in a row with the same message in flight
 DROPS_BEFORE_OLDER_PROTOCOL = 2  # connections dropped before CONNACK: how MQTT 3.1.1 brokers answer MQTT 5
+SHORT_S = 10.0  # a connection that was lost so soon, SHORT_LIVES times in a row, has a cause that lasts
+SHORT_LIVES = 3
+TAKEN_OVER = 0x8E  # MQTT 5, DISCONNECT: "Session taken over"; not every broker says so
+TWIN = "; another agent seems to use the same agent.device_id"
 LIVE_LIMIT = 2000  # QoS 0 messages waiting for the socket
 TURN_S = 1.0
 log = logging.getLogger("agent.mqtt")
-
-
-class Incoming(msgspec.Struct, frozen=True, kw_only=True):
-    """A message that came in on the command topic.
-
-    Attributes:
-        retained: the broker had kept it: nobody asks for it now.
-        expires_in_s: what is left of MQTT 5's message expiry; None without.
-    """
-
-    payload: bytes
-    retained: bool = False
-    response_topic: str = ""
-    correlation: bytes = b""
-    expires_in_s: float | None = None
 
 
 class Mqtt:
@@ -100,15 +85,12 @@ class Mqtt:
         self._on_command, self._on_connected = on_command, on_connected
         self._client: Any = None
         self._connection = 0
-        self._inflight: dict[int, Message] = {}
-        self._acknowledged: list[int] = []
-        self._held: dict[int, float] = {}
-        self._losses: collections.Counter[int] = collections.Counter()
+        self._delivery = Delivery(outbox)
         self._live: collections.deque[tuple[str, bytes]] = collections.deque()
         self._status_mids: set[int] = set()
         self._status_wanted = False
-        self._window, self._packet_limit = WINDOW, 0
-        self._drops = 0
+        self._drops = self._short_lives = 0
+        self._connected_s = float("-inf")
         self._answered = False  # whether a CONNACK came on this connection
         self._say = SayAgain(log)
         self._stop_at_s: float | None = None
@@ -229,9 +211,7 @@ class Mqtt:
             client.loop_write()
         if client.socket() is not None:
             client.loop_misc()
-        if self._acknowledged:
-            done, self._acknowledged = self._acknowledged, []
-            self._outbox.done(done)
+        self._delivery.settle()
 
     def _poll(self, sock: Any, timeout_s: float, writing: bool = False) -> tuple[bool, bool]:
         poller = select.poll()
@@ -255,19 +235,10 @@ class Mqtt:
         while self._live and not client.want_write():
             topic, payload = self._live.popleft()
             client.publish(topic, payload, qos=0)
-        room = self._window - len(self._inflight)
-        if room <= 0:
-            return
-        now_s = time.monotonic()
-        self._held = {number: until for number, until in self._held.items() if until > now_s}
-        taken = {message.id for message in self._inflight.values()}
-        for message in self._outbox.pending({*taken, *self._held, *self._acknowledged}, room):
+        for message in self._delivery.due():
             self._publish(client, message)
 
     def _publish(self, client: Any, message: Message) -> None:
-        if self._packet_limit and message.size_bytes > self._packet_limit:
-            self._outbox.give_up(message, f"the broker takes packets of at most {self._packet_limit} bytes")
-            return
         properties = None
         if self.protocol == "5" and message.correlation:
             properties = make_properties("PUBLISH")
@@ -275,9 +246,9 @@ class Mqtt:
         try:
             info = client.publish(message.topic, message.payload, qos=1, retain=message.retain, properties=properties)
         except ValueError as error:
-            self._outbox.give_up(message, str(error))
+            self._delivery.give_up(message, str(error))
             return
-        self._inflight[info.mid] = message
+        self._delivery.sent(info.mid, message)
 
     def _send_presence(self, client: Any, online: bool) -> None:
         payload = self._status(online, self._connection)
@@ -286,7 +257,7 @@ class Mqtt:
     def _finished(self) -> bool:
         """Whether nothing is left to send, or the time for it is over."""
         over = self._stop_at_s is not None and time.monotonic() > self._stop_at_s
-        return over or not (self._inflight or self._live or self._outbox.pending(set(self._held), 1))
+        return over or (not self._live and self._delivery.idle())
 
     def _say_goodbye(self, client: Any) -> None:
         """`offline` must be with the broker before DISCONNECT, which takes the will away."""
@@ -308,8 +279,8 @@ class Mqtt:
             self._failed(explain_refusal(reason, self._settings))
             return
         self.connected, self.trouble, self._drops = True, "", 0
-        self._window = min(WINDOW, getattr(properties, "ReceiveMaximum", WINDOW))
-        self._packet_limit = getattr(properties, "MaximumPacketSize", 0)
+        self._connected_s = time.monotonic()
+        self._delivery.connected(properties)
         log.info(
             "connected to %s port %d, MQTT %s, connection %d%s",
             self._settings.host,
@@ -355,32 +326,29 @@ class Mqtt:
 
     def _puback(self, _client: Any, _userdata: Any, mid: int, reason: Any, _properties: Any) -> None:
         self._status_mids.discard(mid)
-        message = self._inflight.pop(mid, None)
-        if message is None:
-            return
-        self._losses.pop(message.id, None)
-        if reason.is_failure:
-            self._held[message.id] = time.monotonic() + REFUSED_PAUSE_S
-            self._refusal(message.topic, f"the broker refused a message for {message.topic}: {reason}")
-            return
-        self._acknowledged.append(message.id)
-        self._refusal(message.topic, "")
+        answer = self._delivery.acknowledged(mid, reason)
+        if answer is not None:
+            self._refusal(*answer)
 
     def _disconnected(self, _client: Any, _userdata: Any, flags: Any, reason: Any, _properties: Any) -> None:
         if self.connected and self._stop_at_s is None:
             by = "the broker ended the connection" if flags.is_disconnect_packet_from_server else "connection lost"
-            hint = "; another agent uses this device id" if reason.value == 0x8E else ""
-            self._failed(f"{by}: {reason}{hint}")
+            short = time.monotonic() - self._connected_s < SHORT_S
+            self._short_lives = self._short_lives + 1 if short else 0
+            told = "" if str(reason) == "Unspecified error" else f": {reason}"
+            self._failed(by + told + (TWIN if reason.value == TAKEN_OVER or self._short_lives >= SHORT_LIVES else ""))
 
     # -- trouble
 
     def _refusal(self, topic: str, sentence: str) -> None:
-        if sentence and self.refusals.get(topic) != sentence:
+        if sentence == self.refusals.get(topic, ""):
+            return
+        self._status_wanted = True
+        if sentence:
             log.error("%s", sentence)
             self.refusals[topic] = sentence
-            self._status_wanted = True
-        elif not sentence and self.refusals.pop(topic, None):
-            self._status_wanted = True
+        else:
+            del self.refusals[topic]
 
     def _dropped_before_connack(self) -> None:
         self._drops += 1
@@ -411,18 +379,9 @@ class Mqtt:
             with contextlib.suppress(OSError):
                 sock.close()
         was_connected, self.connected = self.connected, False
-        self._outbox.done(self._acknowledged)
-        if was_connected and self._inflight and self._stop_at_s is None:
-            self._count_loss(min(self._inflight.values(), key=lambda message: message.id))
-        self._acknowledged, self._inflight, self._status_mids = [], {}, set()
+        self._delivery.lost(count=was_connected and self._stop_at_s is None)
+        self._status_mids.clear()
         self._live.clear()
-
-    def _count_loss(self, message: Message) -> None:
-        """A message that ends the connection each time would keep everything behind it back for ever."""
-        self._losses[message.id] += 1
-        if self._losses[message.id] >= LOSSES_BEFORE_GIVING_UP:
-            del self._losses[message.id]
-            self._outbox.give_up(message, f"{LOSSES_BEFORE_GIVING_UP} connections in a row were lost while sending it")
 
 
 def guarded(callback: Callable[..., None]) -> Callable[..., None]:

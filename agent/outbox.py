@@ -9,7 +9,8 @@ from collections.abc import Callable, Collection
 
 import msgspec
 
-from agent.store import Message, Store, StoreUnavailable
+from agent.records import Message
+from agent.store import Store, StoreUnavailable
 
 VOLATILE_LIMIT_BYTES = 1 << 20  # of messages that could not be written to disk
 BOUND_EVERY_MESSAGES = 64

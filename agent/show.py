@@ -37,8 +37,9 @@ COLOURS = {
 
 def make_console() -> Console:
     """A console that is wide enough for reasons when the output goes to a file."""
-    console = Console(highlight=False)
-    return console if console.is_terminal else Console(highlight=False, width=150)
+    # No markup: texts of drivers and files hold brackets, and are shown as they are.
+    console = Console(highlight=False, markup=False)
+    return console if console.is_terminal else Console(highlight=False, markup=False, width=150)
 
 
 def status_text(finding: Finding) -> Text:

@@ -13,9 +13,8 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
-import msgspec
-
 from agent.clock import boot_id, monotonic_s
+from agent.records import CommandRow, Message
 
 FILE_NAME = "agent.db"
 FULL_STATES_KEPT = 500  # of older commands only id, verb, state and error stay
@@ -42,52 +41,6 @@ class StoreUnavailable(Exception):
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
         self.reason = reason
-
-
-class CommandRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A recorded command.
-
-    Attributes:
-        arguments: JSON.
-        state: of `wire.State`, as text.
-        state_json: the last `CommandState`, as published.
-        attempts: how often it was started.
-        response_topic: where the requester wants states besides `commands/<id>`; "" for nowhere.
-    """
-
-    id: str
-    verb: str
-    arguments: bytes
-    issued_at: str | None = None
-    expires_at: str | None = None
-    state: str
-    sequence: int
-    state_json: bytes
-    attempts: int = 0
-    response_topic: str = ""
-    correlation: bytes = b""
-
-
-class Message(msgspec.Struct, frozen=True, kw_only=True):
-    """A message for the broker, kept until the broker has it.
-
-    Attributes:
-        id: ascending; negative for a message that could not be written to disk. None before it is kept.
-        importance: what is dropped first when there is no room: 0 events, 1 progress, 2 reports, 3 final states.
-        correlation: MQTT 5 correlation data; b"" for none.
-    """
-
-    topic: str
-    payload: bytes
-    retain: bool = False
-    importance: int = 0
-    correlation: bytes = b""
-    id: int = 0
-
-    @property
-    def size_bytes(self) -> int:
-        """What it counts against the limit."""
-        return len(self.payload) + len(self.topic) + len(self.correlation) + 64
 
 
 class Store:

@@ -23,6 +23,7 @@ from agent.verb import VerbFailed
 FILE_NAME = "report.json"
 REPORT_LIMIT_BYTES = 4 << 20
 TURN_S = 0.2
+UNKNOWN_SUBJECT = 64  # exit status; EX_USAGE of sysexits.h
 PACKAGE_ROOT = Path(__file__).resolve().parent.parent  # where `agent` can be imported from
 GOODBYE_S = 5.0  # for a survey that is told to end, to take its probes with it
 log = logging.getLogger("agent.survey")
@@ -177,6 +178,8 @@ class Survey:
                 return data
         err.seek(max(0, err.seek(0, os.SEEK_END) - 2000))
         tail = err.read().decode("utf-8", "replace").strip().rpartition("\n")[2]
+        if returncode == UNKNOWN_SUBJECT:
+            raise VerbFailed("unknown_subject", tail)
         how = f"signal {-returncode}" if returncode < 0 else f"exit status {returncode}"
         raise VerbFailed("survey_failed", f"the survey ended with {how}: {tail or 'it printed nothing'}")
 
@@ -192,10 +195,15 @@ def _end_with_parent() -> None:
 
 def main(arguments: list[str]) -> int:
     """Survey this device and print the report as JSON: what the daemon's child does."""
-    from agent.report import survey_report
+    from agent.report import known_subjects, survey_report
 
     threading.Thread(target=_end_with_parent, daemon=True).start()
     device_id, *subjects = arguments
+    known = known_subjects()
+    unknown = [subject for subject in subjects if subject not in known]
+    if unknown:
+        sys.stderr.write(f"no check is called {unknown[0]!r}; there are {', '.join(known)}\n")
+        return UNKNOWN_SUBJECT
     try:
         report = survey_report(subjects=tuple(subjects), device_id=device_id)
     except KeyboardInterrupt:

@@ -2,8 +2,8 @@
 
     python benchmarks/llm_decode.py MODEL.gguf [--rounds 9] [--tokens 64] [--threads 1] [--json]
 
-Both run in a process of their own with the same environment and stay loaded; the one that is not measured sleeps. The bare
-loop is `Llama.generate`, each token turned into bytes and nothing else. Prints the median decode rate of each, and
+Both run in a process of their own with the same environment and stay loaded; the one that is not measured sleeps. The
+bare loop is `Llama.generate`, each token turned into bytes and nothing else. Prints the median decode rate of each, and
 the median of the rounds' ratios, which is to be at least 0.97.
 """
 
@@ -59,7 +59,8 @@ def measure(model: str, rounds: int, tokens: int, threads: int) -> dict[str, obj
         ) as bare,
         Worker.start("llama_cpp", model, options) as worker,
     ):
-        assert bare.stdin and bare.stdout
+        assert bare.stdin is not None
+        assert bare.stdout is not None
         assert bare.stdout.readline() == "ready\n"
 
         def run_bare() -> float:

@@ -1,28 +1,31 @@
-"""CUDA: the driver translates a shipped PTX kernel, runs z = 2x + y on every device, and each number is compared.
+"""CUDA: the driver translates a shipped PTX kernel, runs z = 3x + y on every device, and each number is compared.
 
 Nothing but the driver (libcuda.so.1) is needed. That the library loads proves nothing; a stub loads too.
-Not yet seen working on a device: executed against a GPU only by the tests in tests/hil.
+Not yet seen working on a device: no GPU was at hand.
 """
 
 from __future__ import annotations
 
+import contextlib
 import re
-import zlib
-from array import array
-from importlib import metadata, resources
+from importlib import metadata
 
 import msgspec
 
-from probes import cudadriver, devicetree, l4t, pci
+from probes import cudadriver, devicetree, l4t, pci, saxpy
 from probes.contract import Device, DeviceKind, Evidence, Fact, Finding, Status, cut
-from probes.cudadriver import CudaDriver, CudaError, DeviceInfo, SaxpyResult, SymbolMissing
+from probes.cudadriver import CudaDriver, CudaError, DeviceInfo, SymbolMissing
 from probes.host import Host
 
 LAYER = 2
-COUNT = 1 << 16  # z[i] = COUNT + i stays below 2^24: exact in float32
-FACTOR = 2.0
 GROUP_NODES = {
-    "video": ("/dev/nvmap", "/dev/nvgpu/igpu0/ctrl", "/dev/nvgpu/igpu0/channel", "/dev/nvhost-ctrl-gpu", "/dev/nvhost-gpu"),
+    "video": (
+        "/dev/nvmap",
+        "/dev/nvgpu/igpu0/ctrl",
+        "/dev/nvgpu/igpu0/channel",
+        "/dev/nvhost-ctrl-gpu",
+        "/dev/nvhost-gpu",
+    ),
     "render": ("/dev/dri/renderD128", "/dev/dri/renderD129", "/dev/dri/renderD130"),
     "the owner of": ("/dev/nvidia0", "/dev/nvidiactl", "/dev/nvidia-uvm"),
 }
@@ -127,7 +130,8 @@ def judge_error(error: CudaError, around: Surroundings) -> tuple[Status, str, st
         listed = "; ".join(f"{', '.join(paths)} (group {group})" for group, paths in around.blocked.items())
         groups = [group for group in around.blocked if group in ("video", "render")] or ["video", "render"]
         remedy = (
-            f"sudo usermod -aG {','.join(groups)} USER and log in again; for a service: SupplementaryGroups={' '.join(groups)}; "
+            f"sudo usermod -aG {','.join(groups)} USER and log in again; "
+            f"for a service: SupplementaryGroups={' '.join(groups)}; "
             "in a container: --group-add with the host's group numbers"
         )
         plain = f"{error.call}: {error.name} ({error.number})"
@@ -143,53 +147,30 @@ def judge_error(error: CudaError, around: Surroundings) -> tuple[Status, str, st
     return Status.BROKEN, said, error.remedy
 
 
-def describe(values: array[float]) -> str:
-    """A whole vector as one comparable line: a checksum over all of it and both ends."""
-    return f"crc32 {zlib.crc32(values.tobytes()):08x}, z[0] = {values[0]:g}, z[{len(values) - 1}] = {values[-1]:g}"
+class Run(msgspec.Struct, frozen=True, kw_only=True):
+    """What came of running on every device: facts of the first that ran, and the first error."""
+
+    evidence: tuple[Evidence, ...]
+    facts: dict[str, Fact]
+    error: CudaError | None
 
 
-def _inputs() -> tuple[array[float], array[float], array[float]]:
-    """x = i, y = COUNT - i, and what 2x + y must be: COUNT + i."""
-    x = array("f", range(COUNT))
-    y = array("f", (COUNT - i for i in range(COUNT)))
-    return x, y, array("f", (COUNT + i for i in range(COUNT)))
-
-
-def _evidence(info: DeviceInfo, result: SaxpyResult, expected: array[float]) -> Evidence:
-    return Evidence(
-        executed=f"saxpy, {COUNT} floats, PTX translated by the driver",
-        device=info.name,
-        device_kind=DeviceKind.GPU,
-        value=describe(result.values),
-        expected=describe(expected),
-        elapsed_s=result.elapsed_s,
-        timer="device",
-    )
-
-
-def _execute(driver: CudaDriver, devices: list[DeviceInfo]) -> tuple[list[Evidence], list[str], dict[str, Fact], CudaError | None]:
-    """Run on every device: evidence, sentences on those that failed, facts of the first, and its error."""
-    ptx = resources.files("probes").joinpath("kernels/saxpy.ptx").read_bytes()
-    x, y, expected = _inputs()
+def _execute(driver: CudaDriver, infos: list[DeviceInfo], devices: tuple[Device, ...]) -> Run:
+    given, ptx = saxpy.problem(), saxpy.kernel("saxpy.ptx")
     evidence: list[Evidence] = []
-    troubles: list[str] = []
     facts: dict[str, Fact] = {}
     first: CudaError | None = None
-    for info in devices:
+    for info, device in zip(infos, devices, strict=True):
         try:
-            result = cudadriver.run_saxpy(driver, info.index, ptx, FACTOR, x, y)
+            result = cudadriver.run_saxpy(driver, info.index, ptx, saxpy.FACTOR, given.x, given.y)
         except CudaError as error:
             first = first or error
-            troubles.append(f"device {info.index} ({info.name}): {error}")
+            evidence.append(saxpy.failed(given, device, str(error)))
             continue
-        evidence.append(_evidence(info, result, expected))
-        if result.values != expected:
-            troubles.append(
-                f"device {info.index} ({info.name}) answered wrongly: {describe(result.values)}, expected {describe(expected)}"
-            )
+        evidence.append(saxpy.compared(given, device, result.values, result.elapsed_s, "device"))
         facts.setdefault("cuda_memory_free_bytes", result.memory_free_bytes)
         facts.setdefault("cuda_memory_total_bytes", result.memory_total_bytes)
-    return evidence, troubles, facts, first
+    return Run(evidence=tuple(evidence), facts=facts, error=first)
 
 
 def _device(info: DeviceInfo, version: str) -> Device:
@@ -219,10 +200,8 @@ def _file_facts(host: Host, around: Surroundings) -> dict[str, Fact]:
     facts: dict[str, Fact] = {"libcuda_files": around.libraries, "pycuda_version": None}
     if not host.recorded:
         facts["cuda_visible_devices"] = host.environ.get("CUDA_VISIBLE_DEVICES")
-        try:
+        with contextlib.suppress(metadata.PackageNotFoundError):  # None already says so
             facts["pycuda_version"] = metadata.version("pycuda")  # a fact only, see docs/decisions/0002
-        except metadata.PackageNotFoundError:
-            pass  # None already says so
     return facts
 
 
@@ -234,8 +213,9 @@ def _loaded_path(host: Host) -> str | None:
 def check(host: Host) -> Finding:
     """Load libcuda, run the kernel on every device and compare.
 
-    Returns: WORKS when a device computed the right numbers (a sentence names others that did not); BROKEN on wrong numbers and
-        failed calls; UNKNOWN when this user may not open the device, and for a recorded device; ABSENT without a driver or GPU.
+    Returns: WORKS when a device computed the right numbers (a sentence names others that did not); BROKEN on wrong
+        numbers and failed calls; UNKNOWN when this user may not open the device, and for a recorded device; ABSENT
+        without a driver or GPU.
     """
     around = read_surroundings(host)
     facts = _file_facts(host, around)
@@ -244,29 +224,25 @@ def check(host: Host) -> Finding:
     try:
         driver = CudaDriver(cudadriver.load(host, around.soc))
     except OSError as error:
-        status, reason, remedy = judge_not_loaded(str(error), around)
-        return _finding(status, reason, remedy, facts)
+        return _finding(*judge_not_loaded(str(error), around), facts)
     facts["libcuda_loaded"] = _loaded_path(host)
     try:
         driver.start()
-        version, devices = driver.version(), driver.devices()
-        if not devices:
+        version, infos = driver.version(), driver.devices()
+        if not infos:
             raise CudaError("cuDeviceGetCount", 100, "CUDA_ERROR_NO_DEVICE")
-        facts.update(_device_facts(devices))
-        evidence, troubles, measured, first = _execute(driver, devices)
+        devices = tuple(_device(info, version) for info in infos)
+        run = _execute(driver, infos, devices)
     except CudaError as error:
-        status, reason, remedy = judge_error(error, around)
-        return _finding(status, reason, remedy, facts)
+        return _finding(*judge_error(error, around), facts)
     except SymbolMissing as error:
         return _finding(Status.BROKEN, str(error), _reinstall_remedy(around), facts)
-    facts.update(measured)
-    listed = tuple(_device(info, version) for info in devices)
-    status, reason, remedy = Status.WORKS, "; ".join(troubles), ""
-    if not any(item.value == item.expected for item in evidence):
-        status = Status.BROKEN
-        if first:
-            status, reason, remedy = judge_error(first, around)
-    return _finding(status, reason, remedy, facts, version, listed, tuple(evidence))
+    facts.update(_device_facts(infos) | run.facts)
+    status, reason = saxpy.verdict(run.evidence)
+    remedy = ""
+    if status is Status.BROKEN and run.error:
+        status, reason, remedy = judge_error(run.error, around)
+    return _finding(status, reason, remedy, facts, version, devices, run.evidence)
 
 
 def _finding(

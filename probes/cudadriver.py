@@ -2,13 +2,12 @@
 
 Only ever used in a child process: the native code may crash. Nothing but the driver is needed on the device.
 
-Source: cuda.h of CUDA 13.0 (functions, enumerations, error numbers); library folders per L4T release from NVIDIA's file lists.
+Source: cuda.h of CUDA 13.0 (functions, enumerations, error numbers); folders per L4T release from NVIDIA's file lists.
 """
 
 from __future__ import annotations
 
 import ctypes
-from array import array
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from ctypes import byref, c_char_p, c_float, c_int, c_size_t, c_uint, c_uint64, c_void_p
@@ -43,7 +42,9 @@ class ErrorText(msgspec.Struct, frozen=True):
 
 
 ERRORS = {
-    2: ErrorText("CUDA_ERROR_OUT_OF_MEMORY", "no memory left for the GPU", "free memory: on a Jetson CPU and GPU share it"),
+    2: ErrorText(
+        "CUDA_ERROR_OUT_OF_MEMORY", "no memory left for the GPU", "free memory: on a Jetson CPU and GPU share it"
+    ),
     3: ErrorText("CUDA_ERROR_NOT_INITIALIZED", "the driver did not initialise", ""),
     34: ErrorText(
         "CUDA_ERROR_STUB_LIBRARY",
@@ -71,7 +72,7 @@ ERRORS = {
     221: ErrorText(
         "CUDA_ERROR_JIT_COMPILER_NOT_FOUND",
         "the driver's PTX compiler library is missing",
-        "install libnvidia-ptxjitcompiler.so.1 of the driver; in a container: NVIDIA_DRIVER_CAPABILITIES=compute,utility",
+        "install the driver's libnvidia-ptxjitcompiler.so.1; in a container: NVIDIA_DRIVER_CAPABILITIES=compute",
     ),
     222: ErrorText(
         "CUDA_ERROR_UNSUPPORTED_PTX_VERSION",
@@ -89,7 +90,9 @@ ERRORS = {
         "add the user to the groups video and render; in a container mount /sys and start with --runtime nvidia",
     ),
     802: ErrorText(
-        "CUDA_ERROR_SYSTEM_NOT_READY", "the system is not ready yet", "start nvidia-fabricmanager, or wait and try again"
+        "CUDA_ERROR_SYSTEM_NOT_READY",
+        "the system is not ready yet",
+        "start nvidia-fabricmanager, or wait and try again",
     ),
     803: ErrorText(
         "CUDA_ERROR_SYSTEM_DRIVER_MISMATCH",
@@ -146,7 +149,7 @@ class DeviceInfo(msgspec.Struct, frozen=True, kw_only=True):
 class SaxpyResult(msgspec.Struct, frozen=True, kw_only=True):
     """Device time of one launch in seconds, what came back, and memory as cuMemGetInfo tells it, in bytes."""
 
-    values: array[float]
+    values: bytes
     elapsed_s: float
     memory_free_bytes: int
     memory_total_bytes: int
@@ -275,15 +278,15 @@ class CudaDriver:
         finally:
             self.function("cuMemFree_v2")(pointer)  # an error here would hide the one that brought us here
 
-    def upload(self, pointer: c_uint64, values: array[float]) -> None:
+    def upload(self, pointer: c_uint64, data: bytes) -> None:
         """Copy to the device."""
-        address, count = values.buffer_info()
-        self.call("cuMemcpyHtoD_v2", pointer, c_void_p(address), c_size_t(count * values.itemsize))
+        self.call("cuMemcpyHtoD_v2", pointer, c_char_p(data), c_size_t(len(data)))
 
-    def download(self, pointer: c_uint64, values: array[float]) -> None:
-        """Copy from the device into `values`, as many as it holds."""
-        address, count = values.buffer_info()
-        self.call("cuMemcpyDtoH_v2", c_void_p(address), pointer, c_size_t(count * values.itemsize))
+    def download(self, pointer: c_uint64, size_bytes: int) -> bytes:
+        """Copy from the device."""
+        data = ctypes.create_string_buffer(size_bytes)
+        self.call("cuMemcpyDtoH_v2", data, pointer, c_size_t(size_bytes))
+        return data.raw
 
     def memory(self) -> tuple[int, int]:
         """(free, total) of the current device in bytes; free leaves out page cache on unified parts."""
@@ -322,7 +325,7 @@ class CudaDriver:
         self.call("cuEventDestroy_v2", end)
         return elapsed_ms.value / 1000
 
-    def launch(self, kernel: c_void_p, threads: int, arguments: Sequence[ctypes._SimpleCData[object]]) -> None:
+    def launch(self, kernel: c_void_p, threads: int, arguments: Sequence[c_uint64 | c_float | c_uint]) -> None:
         """Start a one-dimensional kernel in blocks of 256."""
         pointers = (c_void_p * len(arguments))(*(ctypes.addressof(argument) for argument in arguments))
         blocks = (threads + 255) // 256
@@ -330,30 +333,30 @@ class CudaDriver:
         self.call("cuLaunchKernel", kernel, *grid, c_uint(0), None, pointers, None)
 
 
-def run_saxpy(driver: CudaDriver, index: int, ptx: bytes, a: float, x: array[float], y: array[float]) -> SaxpyResult:
-    """z = a * x + y on one device, twice: the second launch is timed, since the first loads code.
+def run_saxpy(driver: CudaDriver, index: int, ptx: bytes, a: float, x: bytes, y: bytes) -> SaxpyResult:
+    """Compute z = a * x + y on one device, twice: the second launch is timed, since the first loads code.
 
     Args:
         driver: started.
         index: the driver's own number of the device.
         ptx: text of `kernels/saxpy.ptx`.
         a: the factor.
-        x, y: float32, of one length.
+        x: float32 in the machine's byte order.
+        y: as many as `x`.
 
     Raises:
         CudaError: any step failed.
     """
-    size_bytes = len(x) * x.itemsize
+    count = len(x) // 4
     with ExitStack() as stack:
         stack.enter_context(driver.context(index))
         kernel = driver.load_kernel(ptx + b"\0", "saxpy")
-        dz, dx, dy = (stack.enter_context(driver.buffer(size_bytes)) for _ in range(3))
+        dz, dx, dy = (stack.enter_context(driver.buffer(len(x))) for _ in range(3))
         driver.upload(dx, x)
         driver.upload(dy, y)
-        arguments = [dz, dx, dy, c_float(a), c_uint(len(x))]
-        driver.launch(kernel, len(x), arguments)
-        elapsed_s = driver.timed(lambda: driver.launch(kernel, len(x), arguments))
-        z = array("f", bytes(size_bytes))
-        driver.download(dz, z)
+        arguments: list[c_uint64 | c_float | c_uint] = [dz, dx, dy, c_float(a), c_uint(count)]
+        driver.launch(kernel, count, arguments)
+        elapsed_s = driver.timed(lambda: driver.launch(kernel, count, arguments))
+        values = driver.download(dz, len(x))
         free, total = driver.memory()
-    return SaxpyResult(values=z, elapsed_s=elapsed_s, memory_free_bytes=free, memory_total_bytes=total)
+    return SaxpyResult(values=values, elapsed_s=elapsed_s, memory_free_bytes=free, memory_total_bytes=total)

@@ -1,6 +1,6 @@
 """Hardware: module, SoC, GPU stack, CPU and identity, read from the device tree, DMI, PCI and /proc.
 
-Nothing is executed on the GPU here. A machine that is no Jetson is a machine like any other: what it is was read, so it WORKS.
+Nothing is executed on the GPU here. A machine that is no Jetson was read just as well, so it WORKS too.
 
 Source: identification order and module numbers in `jetson_modules.json`, with its sources.
 """
@@ -84,8 +84,8 @@ def read_table() -> ModuleTable:
 def identify_module(tree: DeviceTree, memory_bytes: int | None, table: ModuleTable) -> Module | None:
     """The module that the device tree names, with Super mode and the memory variant worked in.
 
-    All strings are looked at, since the first may be a code name (AGX Xavier says "galen" first). The longest match wins:
-    an IGX Orin carries the number of a module that is also sold alone.
+    All strings are looked at, since the first may be a code name (AGX Xavier says "galen" first). The longest match
+    wins: an IGX Orin carries the number of a module that is also sold alone.
 
     Args:
         tree: the device tree.
@@ -95,7 +95,9 @@ def identify_module(tree: DeviceTree, memory_bytes: int | None, table: ModuleTab
     Returns: None when no string holds a number that is in the table.
     """
     for tokens in (tree.compatible, tree.board_ids):
-        hits = [(key, token, row) for row in table.modules for key in row.match for token in tokens if _names(token, key)]
+        hits = [
+            (key, token, row) for row in table.modules for key in row.match for token in tokens if _names(token, key)
+        ]
         if hits:
             longest = max(len(key) for key, _, _ in hits)
             rows = list({row: None for key, _, row in hits if len(key) == longest})
@@ -138,8 +140,8 @@ def judge_gpu_stack(
 
     On a Jetson the SoC decides, not the L4T number: L4T 39 runs on Orin (nvgpu) and on Thor (nvidia).
 
-    Returns: stack "nvgpu", "nvidia" or ""; NVML "none", "stub" (answers NOT_SUPPORTED to nearly everything), "partial" (no
-        memory figures) or "full".
+    Returns: stack "nvgpu", "nvidia" or ""; NVML "none", "stub" (answers NOT_SUPPORTED to nearly everything),
+        "partial" (no memory figures) or "full".
     """
     stack = soc.gpu_stack if soc else _stack_by_nodes(host) if is_jetson else ""
     if stack == "nvgpu":
@@ -257,7 +259,7 @@ def check(host: Host) -> Finding:
 
 
 def _judge(tree: DeviceTree, facts: dict[str, Fact]) -> Finding:
-    evidence = ()
+    evidence: tuple[Evidence, ...] = ()
     if tree.compatible:
         evidence = (Evidence(executed="read /proc/device-tree/compatible", value=cut(" ".join(tree.compatible))),)
     known = facts["model"] or facts["soc"] or facts["cpu_model"] or facts["architecture"] or facts["pci_gpus"]
@@ -275,6 +277,4 @@ def _judge(tree: DeviceTree, facts: dict[str, Fact]) -> Finding:
         reason = f"the module is not in our table: the device tree says {said}; what the SoC decides is known anyway"
         if not facts["compute_capability"]:
             reason = f"the SoC is not in our table: the device tree says {said}; the GPU's abilities are left to CUDA"
-    return Finding(
-        subject="hardware", layer=LAYER, status=Status.WORKS, reason=reason, facts=facts, evidence=evidence
-    )
+    return Finding(subject="hardware", layer=LAYER, status=Status.WORKS, reason=reason, facts=facts, evidence=evidence)

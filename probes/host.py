@@ -56,12 +56,20 @@ class Host:
 
         sysfs answers EAGAIN for a block that is powered off; that, too, is None (facts: gpu-thermal).
         """
+        data = b""
         try:
             with open(self.path(path), "rb", buffering=0) as file:
-                data = file.read(READ_LIMIT_BYTES)
+                # procfs gives a page at a time: one read of /proc/cpuinfo or maps is not the whole
+                while len(data) < READ_LIMIT_BYTES:
+                    part = file.read(READ_LIMIT_BYTES - len(data))
+                    if part is None:
+                        return None
+                    if not part:
+                        break
+                    data += part
         except OSError:
             return None
-        return None if data is None else data.decode("utf-8", "replace")
+        return data.decode("utf-8", "replace")
 
     def line(self, path: str) -> str | None:
         """The first line of a small file without NUL bytes and white space, or None."""

@@ -17,6 +17,8 @@ from probes.host import Host
 RECORDED = "recorded device: nothing is executed"
 OTHER_ARCHITECTURE = "wrong ELF class"  # a 32-bit driver beside the 64-bit one: the loader skips it rightly
 # Read access is enough and all that may be tried: /dev/nvmap is 0440 on some L4T releases.
+NO_FILE = "no such file"
+JOIN_GROUPS = "add the user to the groups that own these nodes (video, render) and log in again"
 NODES = ("/dev/dri/renderD*", "/dev/nvmap", "/dev/nvgpu/igpu0/ctrl", "/dev/nvhost-ctrl-gpu", "/dev/nvidia0")
 
 
@@ -85,8 +87,11 @@ def parse_icd(text: str) -> str:
 def read_manifest(host: Host, path: str) -> Driver:
     """Read one manifest: `.icd` is OpenCL's, any other file the JSON of Vulkan and EGL."""
     text = host.text(path)
+    target = host.link(path)
+    if text is None and target:  # in a recorded device an absolute link leads out of its root
+        text = host.text(os.path.join(os.path.dirname(path), target))
     if text is None:
-        return Driver(manifest=path, error="can't be read" if host.exists(path) else "no such file")
+        return Driver(manifest=path, error="can't be read" if host.exists(path) else NO_FILE)
     try:
         library = parse_icd(text) if path.endswith(".icd") else parse_json_manifest(text)
     except ValueError as error:
@@ -97,7 +102,7 @@ def read_manifest(host: Host, path: str) -> Driver:
 
 
 def manifests(host: Host, folders: Sequence[str], suffix: str) -> list[str]:
-    """The manifests in `folders`, in search order; a file that lies under two names of one folder counts once."""
+    """The manifests in `folders`, in search order; a file reached by two paths counts once."""
     found: dict[str, str] = {}
     for folder in folders:
         for path in host.glob(f"{folder}/*{suffix}"):
@@ -149,7 +154,7 @@ def environment(host: Host, names: Sequence[str]) -> dict[str, str | int | float
 
 
 def override(variables: Mapping[str, object], names: Sequence[str]) -> str:
-    """ "NAME=value" of the first variable in `names` that is set and replaces the loader's own search, or ""."""
+    """The first variable in `names` that is set and so replaces the loader's own search, as "NAME=value"; or ""."""
     return next((f"{name}={variables[name]}" for name in names if variables.get(name)), "")
 
 
@@ -168,7 +173,7 @@ def why_no_gpu(host: Host, drivers: Sequence[Driver]) -> str:
 
 
 def nothing_found(
-    host: Host, api: str, drivers: Sequence[Driver], *, replaced_by: str, folders: Sequence[str], said: str
+    host: Host, api: str, drivers: Sequence[Driver], *, replaced_by: str, searched: Sequence[str], said: str
 ) -> Judgement:
     """Judge why an API's loader found no device.
 
@@ -177,32 +182,30 @@ def nothing_found(
         api: its name, for the sentences.
         drivers: after `tried`.
         replaced_by: see `override`.
-        folders: where manifests were looked for.
-        said: the API's own words, may be empty.
+        searched: the folders that were looked into.
+        said: the call and the API's own words.
 
-    Returns: ABSENT without a remedy for the package (the probe knows it) when no driver is installed; BROKEN when one
-        can't be loaded or is hidden by a variable; UNKNOWN when this user may not read the device.
+    Returns: BROKEN when a driver can't be loaded or a variable hides them; UNKNOWN when this user may not read the
+        device; otherwise ABSENT, without a remedy: which package is missing is known to the probe.
     """
     bad = broken(drivers)
+    unset = f"unset {replaced_by.partition('=')[0]}" if replaced_by else ""
     if replaced_by and len(bad) == len(drivers):
-        name = replaced_by.partition("=")[0]
-        detail = f" ({'; '.join(bad)})" if bad else ""
-        reason = f"{replaced_by} hides every {api} driver{detail}"
-        return Judgement(status=Status.BROKEN, reason=reason, remedy=f"unset {name}")
+        lost = all(d.error == NO_FILE for d in drivers)
+        how = f"hides every {api} driver" if lost else f"leaves only {api} drivers that can't be loaded"
+        reason = f"{replaced_by} {how}: {'; '.join(bad) or 'it names none'} ({said})"
+        return Judgement(status=Status.BROKEN, reason=reason, remedy=unset)
     if bad:
         remedy = "install the package that has the named library, or remove the manifest that names it"
-        reason = f"{api} driver can't be loaded: {'; '.join(bad)}"
+        reason = f"{api} driver can't be loaded: {'; '.join(bad)} ({said})"
         return Judgement(status=Status.BROKEN, reason=reason, remedy=remedy)
     if not drivers:
-        reason = f"no {api} driver is installed: no manifest in {', '.join(folders)}"
+        reason = f"no {api} driver is installed: no manifest in {', '.join(searched)} ({said})"
         return Judgement(status=Status.ABSENT, reason=reason, remedy="")
     loaded = ", ".join(d.library for d in drivers if not d.error) or "none"
-    reason = f"no {api} driver found a device (loaded: {loaded}" + (f"; {said})" if said else ")")
+    reason = f"no {api} driver found a device: {loaded} can be loaded ({said})"
     nodes = unreadable_nodes(host)
     if nodes:
         reason += f"; this user may not read {', '.join(nodes)}"
-        remedy = "add the user to the groups that own these nodes (video, render) and log in again"
-        return Judgement(status=Status.UNKNOWN, reason=reason, remedy=remedy)
-    return Judgement(
-        status=Status.ABSENT, reason=reason, remedy=f"unset {replaced_by.partition('=')[0]}" if replaced_by else ""
-    )
+        return Judgement(status=Status.UNKNOWN, reason=reason, remedy=JOIN_GROUPS)
+    return Judgement(status=Status.ABSENT, reason=reason, remedy=unset)

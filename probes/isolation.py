@@ -1,41 +1,36 @@
 """Runs one check in a process of its own, at arm's length: it may crash, hang, flood or eat memory, and is a finding.
 
-See docs/decisions/0001-one-child-per-check.md. The inside of that process is `probes.child`.
+See docs/decisions/0001-one-child-per-check.md. The inside of that process is `probes.child`; what its end means is
+`probes.ending`.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
-import re
 import selectors
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import msgspec
 
-from probes.contract import Evidence, Finding, Status, cut
+from probes.contract import Finding
+from probes.ending import ANSWER_BYTES, Ending, judge
 from probes.listing import ProbeFile, probe_files
 
 PACKAGE_ROOT = Path(__file__).resolve().parent.parent  # where `probes` and `runners` can be imported from
 DEADLINE_S = 30.0
 MEMORY_BYTES = 2 << 30
-ANSWER_BYTES = 1 << 20  # longest finding that is taken
 TAIL_BYTES = 16 << 10  # kept of stderr: a crash dump ends with a long list of modules
 CHUNK_BYTES = 64 << 10
 LAST_CHUNKS = 64  # read of each stream after the end; a process that got away may be writing still
 LOOK_S = 0.1  # between two looks at the memory of the processes known
 MEMBERS_S = 1.0  # between two searches for new processes: each reads all of /proc
 REAP_S = 2.0  # from SIGKILL to the end; longer only for a process that is stuck in a driver
-
-TRACE = "Fatal Python error: "
-CURRENT_FRAME = re.compile(r'Current thread 0x\w+[^\n]*\n\s+File "([^"\n]+)", line (\d+) in (\S+)')
-LIBRARY = re.compile(r"\b(lib[\w.+-]+?\.so(?:\.\d+)*)")
-EVERYBODYS_LIBRARY = re.compile(r"lib(c|m|dl|pthread|rt|gcc_s|stdc\+\+|ffi|python[\d.]+)\.so")
 
 
 class Check(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,24 +51,6 @@ class Check(msgspec.Struct, frozen=True, kw_only=True):
     deadline_s: float = DEADLINE_S
     memory_bytes: int = MEMORY_BYTES
     cost_s: float = 1.0
-
-
-class Ending(msgspec.Struct, frozen=True, kw_only=True):
-    """How a check's process ended.
-
-    Attributes:
-        returncode: exit status, negative for a signal; None when not even SIGKILL ended it.
-        killed: why it was killed by us, "no answer in 30 s"; "" when it ended itself.
-        answer: what it wrote to the descriptor for its finding.
-        output: the end of its stdout; a check has nothing to say there.
-        errors: the end of its stderr.
-    """
-
-    returncode: int | None
-    killed: str = ""
-    answer: bytes = b""
-    output: bytes = b""
-    errors: bytes = b""
 
 
 def list_probes(environ: Mapping[str, str] | None = None) -> list[str]:
@@ -114,7 +91,7 @@ def execute(check: Check, environ: Mapping[str, str] | None = None, stop_fd: int
     Returns: its finding; BROKEN when it crashed, hung, ate too much memory, was given up or gave no finding.
     """
     started_s = time.monotonic()
-    finding = judge(check, run(check, os.environ if environ is None else environ, stop_fd))
+    finding = judge(check.subject, check.layer, run(check, os.environ if environ is None else environ, stop_fd))
     return msgspec.structs.replace(finding, duration_s=round(time.monotonic() - started_s, 4))
 
 
@@ -218,7 +195,10 @@ class _Child:
 
     def has_ended(self) -> bool:
         """Whether the process itself has ended; it isn't reaped, so that its number stays its own."""
-        return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+        try:
+            return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+        except ChildProcessError:  # reaped by the kernel: whoever started us ignores SIGCHLD
+            return True
 
     def end(self) -> int | None:
         """Kill the whole group, read what is left, close everything; returns the exit status, None if it lives on."""
@@ -239,11 +219,11 @@ class _Child:
 
 
 @contextlib.contextmanager
-def _end_signal(pid: int):  # type: ignore[no-untyped-def]
+def _end_signal(pid: int) -> Iterator[int | None]:
     """A descriptor that becomes readable when the process ends; None on a kernel before 5.3 (JetPack 4)."""
     try:
         fd = os.pidfd_open(pid)
-    except OSError:
+    except (OSError, AttributeError):  # Python may have been built with older headers
         yield None  # the end is then seen at the next look at the memory
         return
     try:
@@ -292,84 +272,3 @@ def group_members(group: int) -> list[int]:
             if int(file.read().rpartition(b")")[2].split()[2]) == group:
                 members.append(int(name))
     return members
-
-
-def judge(check: Check, ending: Ending) -> Finding:
-    """The finding of a check that has ended: its own, or BROKEN with how it ended. Pure."""
-    reason = how_it_failed(ending)
-    if not reason:
-        try:
-            finding = msgspec.json.decode(ending.answer, type=Finding)
-        except msgspec.MsgspecError as error:
-            reason = f"its answer is no finding: {error}"
-        else:
-            if (finding.subject, finding.layer) == (check.subject, check.layer):
-                return finding
-            reason = (
-                f"it answered for {cut(finding.subject, 80)!r} in layer {finding.layer}, "
-                f"not for {check.subject!r} in layer {check.layer}"
-            )
-    streams = (("stderr", ending.errors), ("stdout", ending.output))
-    texts = [(name, readable_tail(data)) for name, data in streams]
-    return Finding(
-        subject=check.subject,
-        layer=check.layer,
-        status=Status.BROKEN,
-        reason=reason,
-        evidence=tuple(Evidence(executed=f"the check's {name}", value=text) for name, text in texts if text),
-    )
-
-
-def how_it_failed(ending: Ending) -> str:
-    """One clause on why there is no answer to read; "" when there is one."""
-    if ending.killed:
-        stuck = ending.returncode is None and ending.killed.endswith("killed")
-        return ending.killed + (", but it lives on: stuck inside the kernel, in a driver" if stuck else "")
-    errors = ending.errors.decode("utf-8", "replace")
-    if ending.returncode is None or ending.returncode < 0:
-        return died_by(-(ending.returncode or 0), errors)
-    if len(ending.answer) > ANSWER_BYTES:
-        return f"its answer is longer than {ANSWER_BYTES >> 20} MiB"
-    if ending.answer:
-        return ""
-    words = last_line(errors)
-    how = f"ended with exit status {ending.returncode} and no answer" if ending.returncode else "ended without an answer"
-    return f"{how}: {words}" if words else how
-
-
-def died_by(number: int, errors: str) -> str:
-    """The signal by name and, where the crash dump on stderr tells, in which library or at which line."""
-    try:
-        name = signal.Signals(number).name
-    except ValueError:
-        name = f"signal {number}"
-    before, _, dump = errors.partition(TRACE)
-    place = crash_place(dump)
-    words = last_line(before)
-    if number == signal.SIGKILL:
-        words = words or "the kernel's out-of-memory killer sends it, or somebody's kill -9"
-    return f"died by {name}" + (f" in {place}" if place else "") + (f": {words}" if words else "")
-
-
-def crash_place(dump: str) -> str:
-    """Where faulthandler's dump says that it happened: a library (Python 3.14 prints C frames), else the Python line."""
-    for library in LIBRARY.findall(dump.partition("Current thread's C stack trace")[2]):
-        if not EVERYBODYS_LIBRARY.match(library):
-            return str(library)
-    frame = CURRENT_FRAME.search(dump)
-    if frame is None:
-        return ""
-    path, line, function = frame.groups()
-    return f"{function} ({'/'.join(Path(path).parts[-2:])}:{line})"
-
-
-def last_line(text: str) -> str:
-    """The last line with something on it, cut to what fits into a sentence."""
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return cut(lines[-1], 200) if lines else ""
-
-
-def readable_tail(data: bytes) -> str:
-    """The end of what a process printed, without faulthandler's list of extension modules."""
-    lines = data.decode("utf-8", "replace").splitlines()
-    return cut("\n".join(line for line in lines if not line.startswith("Extension modules: ")))

@@ -1,7 +1,7 @@
 """JetPack: the L4T release by file and by package, the JetPack it belongs to, and the system below and above it.
 
-A release that is not in `jetpack_releases.json` is told as such, with the nearest family; component versions are never taken
-from a neighbour: JetPack 6.0 and 6.1 differ in the major versions of cuDNN and TensorRT.
+A release that is not in `jetpack_releases.json` is told as such, with the nearest family; component versions are never
+taken from a neighbour: JetPack 6.0 and 6.1 differ in the major versions of cuDNN and TensorRT.
 """
 
 from __future__ import annotations
@@ -179,8 +179,8 @@ def _judge(sources: L4TSources, release: str, in_container: bool, system: dict[s
 def check(host: Host) -> Finding:
     """Read L4T, map it to JetPack, read distribution, kernel and Python.
 
-    Returns: WORKS when L4T is known, whether JetPack is or not; ABSENT on what is no Jetson; UNKNOWN on a Jetson without
-        any trace of L4T; BROKEN when the release file is there and says nothing, and no package helps.
+    Returns: WORKS when L4T is known, whether JetPack is or not; ABSENT on what is no Jetson; UNKNOWN on a Jetson
+        without any trace of L4T; BROKEN when the release file is there and says nothing, and no package helps.
     """
     sources, system = l4t.read_sources(host), _system_facts(host)
     release = sources.file or sources.package
@@ -196,7 +196,9 @@ def check(host: Host) -> Finding:
     elif soc := devicetree.read_device_tree(host).soc:
         status = Status.UNKNOWN
         reason = f"the SoC is {soc}, but there is neither {l4t.RELEASE_FILE} nor the package {l4t.CORE_PACKAGE}"
-        remedy = "in a container: start it with --runtime nvidia, which mounts the file; else flash L4T with its packages"
+        remedy = (
+            "in a container: start it with --runtime nvidia, which mounts the file; else flash L4T with its packages"
+        )
     else:
         reason = "not a Jetson: no Tegra SoC in the device tree and no L4T"
     return Finding(subject="jetpack", layer=LAYER, status=status, reason=reason, remedy=remedy, facts=facts)

@@ -1,7 +1,7 @@
 """Memory: what there is, what can still be had, swap, zram and the cgroup's limit, read from /proc and /sys.
 
-On a Jetson CPU and GPU share one memory, so MemAvailable is also the GPU's; CUDA's own "free" leaves out the page cache and
-CmaFree is 0 on healthy units, so neither is used for planning.
+On a Jetson CPU and GPU share one memory, so MemAvailable is also the GPU's; CUDA's own "free" leaves out the page cache
+and CmaFree is 0 on healthy units, so neither is used for planning.
 
 Source: proc(5); Linux Documentation/admin-guide/cgroup-v2.rst and cgroup-v1/memory.rst.
 """
@@ -134,6 +134,4 @@ def check(host: Host) -> Finding:
         )
     reason = "" if available is not None else "/proc/meminfo has no MemAvailable: what is free can't be told"
     evidence = Evidence(executed="read /proc/meminfo", value=f"MemTotal {meminfo['MemTotal']} bytes")
-    return Finding(
-        subject="memory", layer=LAYER, status=Status.WORKS, reason=reason, facts=facts, evidence=(evidence,)
-    )
+    return Finding(subject="memory", layer=LAYER, status=Status.WORKS, reason=reason, facts=facts, evidence=(evidence,))

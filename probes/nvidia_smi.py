@@ -23,8 +23,8 @@ class GpuRow(msgspec.Struct, frozen=True, kw_only=True):
     """One GPU as nvidia-smi tells it; None for whatever it does not.
 
     Attributes:
-        unified: CPU and GPU share one memory (addressing mode ATS, or a part known for it). `memory_total_bytes` is then the
-            driver's own number, which may be far below the real pool: plan with MemTotal.
+        unified: CPU and GPU share one memory (addressing mode ATS, or a part known for it). `memory_total_bytes` is
+            then the driver's own number, which may be far below the real pool: plan with MemTotal.
     """
 
     name: str

@@ -9,12 +9,12 @@ from __future__ import annotations
 import hashlib
 import re
 from array import array
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import msgspec
 
-from probes.contract import Device, DeviceKind, Evidence, Status, cut
+from probes.contract import Device, DeviceKind, Evidence, Fact, Finding, Status, cut
 
 COUNT = 1 << 20
 FACTOR = 3.0
@@ -36,7 +36,7 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def problem() -> Problem:
-    """x = 1, 2, 3...; y = COUNT, COUNT - 1...; hence 3x + y = COUNT + 3, COUNT + 5..."""
+    """The one problem: x = 1, 2, 3...; y = COUNT, COUNT - 1...; hence 3x + y = COUNT + 3, COUNT + 5..."""
     expected = array("f", range(COUNT + 3, 3 * COUNT + 3, 2)).tobytes()
     return Problem(
         x=array("f", range(1, COUNT + 1)).tobytes(),
@@ -131,3 +131,29 @@ def verdict(evidence: Sequence[Evidence], why_no_gpu: str = "") -> tuple[Status,
         only = f"only a software device ({right[0].device}) answered; no GPU"
         return Status.WORKS, "; ".join(part for part in (only, why_no_gpu, wrong) if part)
     return Status.WORKS, f"{right[0].device} was right, but {wrong}" if wrong else ""
+
+
+def finding(
+    subject: str,
+    layer: int,
+    status: Status,
+    reason: str,
+    remedy: str = "",
+    facts: Mapping[str, Fact] | None = None,
+    *,
+    version: str = "",
+    devices: tuple[Device, ...] = (),
+    evidence: tuple[Evidence, ...] = (),
+) -> Finding:
+    """A finding of a GPU probe; each probe binds the first two arguments."""
+    return Finding(
+        subject=subject,
+        layer=layer,
+        status=status,
+        reason=reason,
+        remedy=remedy,
+        version=version,
+        facts=dict(facts or {}),
+        devices=devices,
+        evidence=evidence,
+    )

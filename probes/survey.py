@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import queue
 import threading
@@ -44,7 +45,7 @@ def survey(
             done.put(error)
 
     jobs = len(os.sched_getaffinity(0)) if jobs is None else jobs
-    threads = [threading.Thread(target=work, name=f"survey-{n}") for n in range(min(jobs, len(longest_first)))]
+    threads = [threading.Thread(target=work, name=f"survey-{n}") for n in range(min(max(jobs, 1), len(longest_first)))]
     findings: list[Finding] = []
     try:
         for thread in threads:
@@ -57,8 +58,9 @@ def survey(
             if on_finding is not None:
                 on_finding(finding)
     finally:
-        while not todo.empty():  # given up: nothing more is to be started
-            todo.get()
+        with contextlib.suppress(queue.Empty):  # given up: nothing more is to be started
+            while True:
+                todo.get_nowait()
         os.close(our_stop_fd)  # wakes everybody who waits for a check
         for thread in threads:
             if thread.ident is not None:

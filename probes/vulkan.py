@@ -7,6 +7,7 @@ alike, loader 1.3.239), so the manifests are read here too, see `probes/icd.py`.
 from __future__ import annotations
 
 import contextlib
+import functools
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -21,6 +22,7 @@ LAYER = 2
 LOADER = "libvulkan.so.1"
 SYMBOLS = ("vk_icdGetInstanceProcAddr", "vkGetInstanceProcAddr")  # the second: interface version 0
 REPLACING = ("VK_DRIVER_FILES", "VK_ICD_FILENAMES")  # the older name counts only when the newer one is unset
+FILTERING = ("VK_LOADER_DRIVERS_SELECT", "VK_LOADER_DRIVERS_DISABLE")
 VARIABLES = (*REPLACING, "VK_ADD_DRIVER_FILES", "VK_LOADER_*", "DISPLAY")
 INSTALL_LOADER = "apt-get install libvulkan1 (Jetson with L4T 35 or 39: nvidia-l4t-libvulkan)"
 INSTALL_DRIVER = (
@@ -30,6 +32,7 @@ INSTALL_DRIVER = (
 INSTALL_BINDING = "pip install 'edge-agent[vulkan]'"
 # VkPhysicalDeviceType; what the type leaves open (OTHER) stays unknown.
 KINDS = {1: DeviceKind.GPU, 2: DeviceKind.GPU, 3: DeviceKind.GPU, 4: DeviceKind.CPU}
+_finding = functools.partial(saxpy.finding, "vulkan", LAYER)
 
 
 class Listed(msgspec.Struct, frozen=True, kw_only=True):
@@ -87,30 +90,8 @@ def check(host: Host) -> Finding:
     facts["listed_devices"] = len(physical)
     facts["ran_on_index"] = [d.index for d in chosen]
     status, reason = saxpy.verdict(evidence, icd.why_no_gpu(host, drivers))
-    return _finding(status, reason, "", facts, devices=devices, evidence=evidence)
-
-
-def _finding(
-    status: Status,
-    reason: str,
-    remedy: str = "",
-    facts: Mapping[str, Fact] | None = None,
-    *,
-    devices: tuple[Device, ...] = (),
-    evidence: tuple[Evidence, ...] = (),
-) -> Finding:
-    known = dict(facts or {})
-    return Finding(
-        subject="vulkan",
-        layer=LAYER,
-        status=status,
-        reason=reason,
-        remedy=remedy,
-        version=str(known.get("loader_version", "")),
-        facts=known,
-        devices=devices,
-        evidence=evidence,
-    )
+    version = str(facts["loader_version"])
+    return _finding(status, reason, "", facts, version=version, devices=devices, evidence=evidence)
 
 
 # Read
@@ -239,20 +220,24 @@ def loader_unusable(said: str, facts: Mapping[str, Fact]) -> Finding:
 def no_device(host: Host, drivers: Sequence[icd.Driver], facts: Mapping[str, Fact], said: str) -> Finding:
     """Judge a loader that works but gave no device; `said` is the call and its error."""
     variables = icd.environment(host, VARIABLES)
+    filters = [f"{name}={variables[name]}" for name in FILTERING if variables.get(name)]
+    if filters and drivers and not icd.broken(drivers):
+        names = " and ".join(text.partition("=")[0] for text in filters)
+        reason = f"{' and '.join(filters)} leaves no Vulkan driver ({said})"
+        return _finding(Status.BROKEN, reason, f"unset {names}", facts, version=str(facts["loader_version"]))
     judged = icd.nothing_found(
         host,
         "Vulkan",
         drivers,
         replaced_by=icd.override(variables, REPLACING),
-        folders=folders(host),
+        searched=folders(host),
         said=said,
     )
     remedy = judged.remedy or INSTALL_DRIVER
-    reason = judged.reason if said in judged.reason else f"{judged.reason} ({said})"
     if "InitializationFailed" in said and variables.get("DISPLAY"):
         # JetPack 4's driver asks the X server; X forwarding breaks it (OE4T/meta-tegra#781, Tencent/ncnn#3920).
-        remedy = f"unset DISPLAY (now {variables['DISPLAY']}), or use a local X server; else: {remedy}"
-    return _finding(judged.status, reason, remedy, facts)
+        remedy = f"unset DISPLAY (now {variables['DISPLAY']}) or use a local X server; else {remedy}"
+    return _finding(judged.status, judged.reason, remedy, facts, version=str(facts["loader_version"]))
 
 
 # Execute

@@ -76,7 +76,7 @@ class LlamaApi:
         return Path(os.environ.get("LLAMA_CPP_LIB_PATH") or Path(self.package.__file__).parent / "lib")
 
     def ggml_version(self) -> str:
-        """ggml's version and commit, or "" when this build does not say."""
+        """Version and commit of ggml, or "" when this build does not say."""
         try:
             parts = [getattr(self.functions._lib, name) for name in ("ggml_version", "ggml_commit")]
         except AttributeError:

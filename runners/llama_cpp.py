@@ -111,7 +111,7 @@ def check(backend: str) -> Finding:
     )
 
 
-def open(model: ModelInfo, options: OpenOptions) -> LanguageSession:  # noqa: A001 (the contract's name)
+def open(model: ModelInfo, options: OpenOptions) -> LanguageSession:
     """Load `model`: all layers on the one device asked for, or none on any GPU.
 
     Raises:
@@ -171,7 +171,7 @@ def _missing(api: LlamaApi, backend: str) -> Finding:
 
 def _execute(api: LlamaApi, backend: str, device: GgmlDevice) -> Finding:
     where = f"{device.name}, {device.description}"
-    options = OpenOptions(backend=backend, context_tokens=256)
+    options = OpenOptions(backend=backend, context_tokens=256, threads=1)
     try:
         session = LlamaSession(api, str(TINY), None if backend == "cpu" else device, options)
     except RunnerError as error:

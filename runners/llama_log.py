@@ -122,7 +122,7 @@ def placement(log: LoadLog, kinds: Mapping[str, DeviceKind]) -> Placement:
             device=device,
             device_kind=kinds.get(device) or device_kind(device, log.devices.get(device, "")),
             layers=layers.get(device, 0),
-            bytes=sizes[device] if device in sizes else None,
+            bytes=sizes.get(device),
         )
         for device in {**layers, **sizes}
     ]

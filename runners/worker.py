@@ -1,7 +1,7 @@
 """A worker: a process of its own for each loaded model, and the side of it that everybody else talks to.
 
-Native code of a runtime may crash, hang or be taken by the kernel's OOM killer: here that is a `WorkerDied`, and whoever
-asked lives on. Killing the process gives the device's memory back. `python -m runners.worker --fd N` is the process.
+Native code of a runtime may crash, hang or be taken by the kernel's OOM killer: here that is a `WorkerDied`, and
+whoever asked lives on. Killing the process gives the memory back. `python -m runners.worker --fd N` is that process.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ class Worker:
         """
         worker = cls(os.environ if environ is None else environ)
         try:
-            message = Open(model_path=os.path.abspath(model_path), runtime=runtime, options=options)
+            message = Open(model_path=model_path, runtime=runtime, options=options)
             worker._send(message)
             until_s = time.monotonic() + deadline_s
             name = f"loading {Path(model_path).name} with {runtime}"

@@ -7,6 +7,7 @@ thread that started it ends.)
 
 from __future__ import annotations
 
+import functools
 import os
 import queue
 import socket
@@ -15,11 +16,10 @@ import time
 import traceback
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
-from runners import registry
 from runners.contract import (
     FinishReason,
     LanguageSession,
@@ -49,6 +49,9 @@ OOM_SCORE = "500"  # of 1000: the kernel's OOM killer takes this process before 
 GRACE_S = 2.0  # from the end of the conversation to a hard exit
 
 
+Outcome = TypeVar("Outcome")
+
+
 class Work(msgspec.Struct):
     """A request, and the flag that cancels it."""
 
@@ -70,13 +73,13 @@ def serve(fd: int) -> None:
         if not isinstance(first, Open):
             raise Closed("the first message did not name a model")
         threading.Thread(target=_read, args=(connection, work), daemon=True).start()
-        opened = _guard(connection, lambda: _open(first))
+        opened = _guard(connection, functools.partial(_open, first))
         if opened is None:
             return
         model, session, load_s = opened
         connection.send(Opened(placement=session.placement(), load_s=load_s))
         while (item := work.get()) is not None:
-            done = _guard(connection, lambda item=item: _answer(connection, model, session, item))
+            done = _guard(connection, functools.partial(_answer, connection, model, session, item))
             if done is not None:
                 connection.send(done)
         session.close()
@@ -109,7 +112,7 @@ def _read(connection: Connection[Request], work: queue.SimpleQueue[Work | None])
             work.put(Work(message, cancelled))
 
 
-def _guard(connection: Connection[Request], do: Callable[[], Any]) -> Any:
+def _guard(connection: Connection[Request], do: Callable[[], Outcome]) -> Outcome | None:
     """What `do` returns; or None after its error was sent: the only place that catches everything."""
     try:
         return do()
@@ -132,10 +135,11 @@ def _guard(connection: Connection[Request], do: Callable[[], Any]) -> Any:
 
 def _open(message: Open) -> tuple[ModelInfo, LanguageSession | TensorSession, float]:
     from runners.inspect import inspect
+    from runners.registry import runner as find_runner
 
     start_s = time.monotonic()
     model = inspect(message.model_path)
-    runner = registry.runner(message.runtime)
+    runner = find_runner(message.runtime)
     verdict = runner.accepts(model)
     if not verdict.accepted:
         raise ModelRejected(verdict.reason, verdict.remedy)
@@ -143,9 +147,8 @@ def _open(message: Open) -> tuple[ModelInfo, LanguageSession | TensorSession, fl
     return model, session, time.monotonic() - start_s
 
 
-def _answer(
-    connection: Connection[Request], model: ModelInfo, session: LanguageSession | TensorSession, work: Work
-) -> Done:
+def _answer(connection: Connection[Request], model: ModelInfo, session: Any, work: Work) -> Done:
+    """Carry out one request, with a session of either kind."""
     if work.cancelled.is_set():
         return Done(timing=Timing(), placement=session.placement(), finish_reason=FinishReason.CANCELLED)
     if isinstance(work.request, Generate):

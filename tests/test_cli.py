@@ -68,7 +68,7 @@ def test_a_wrong_check_is_wrong_usage_and_the_right_ones_are_named() -> None:
 
 
 def test_the_report_validates_against_the_schema_that_is_checked_in(report: Path) -> None:
-    schema = json.loads((PROJECT / "docs" / "schemas" / "CapabilityReport.json").read_text(encoding="utf-8"))
+    schema = json.loads((PROJECT / "docs" / "schemas" / "capability-report.json").read_text(encoding="utf-8"))
     jsonschema.validate(json.loads(report.read_text(encoding="utf-8")), schema)
 
 

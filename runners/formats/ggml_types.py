@@ -1,7 +1,7 @@
 """The tensor types of GGUF files: number, name, elements and bytes of a block.
 
-Source: ggml/include/ggml.h and ggml/src/ggml-common.h of ggml 0.25; a test compares with an installed library. 4, 5, 31-33
-and 36-38 were given up: no runtime reads them, but files with them exist.
+Source: ggml/include/ggml.h and ggml/src/ggml-common.h of ggml 0.25; a test compares with an installed library.
+Numbers 4, 5, 31-33 and 36-38 were given up: no runtime reads them, but files with them exist.
 """
 
 from __future__ import annotations

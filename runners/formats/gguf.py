@@ -1,12 +1,14 @@
-"""GGUF files: header, metadata and tensor list, read within limits whatever the file claims. `gguf_model` interprets them.
+"""GGUF files: header, metadata and tensor list, read within limits whatever the file claims.
 
-Every length is compared with the bytes that are left before anything is done with it; texts of the vocabulary are counted,
-not decoded. Source: GGUF specification in ggml's docs/gguf.md (versions 1 to 3), and what llama.cpp refuses.
+Every length is compared with the bytes that are left before anything is done with it; texts of the vocabulary are
+counted, not decoded. `gguf_model` interprets what is found.
+Source: GGUF specification in ggml's docs/gguf.md (versions 1 to 3), and what llama.cpp refuses.
 """
 
 from __future__ import annotations
 
 import math
+import re
 import struct
 from typing import NamedTuple
 
@@ -20,12 +22,16 @@ VERSIONS = (2, 3)
 KEYS_LIMIT = 8192
 TENSORS_LIMIT = 1 << 16
 STRINGS_LIMIT = 4 << 20
-NAME_LIMIT_BYTES = 1024
+KEY_LIMIT_BYTES = 1024
+TENSOR_NAME_LIMIT_BYTES = 128  # llama.cpp takes 63
 TEXT_KEPT_BYTES = 512  # longer texts are skipped, except the chat template
 TEMPLATE_LIMIT_BYTES = 1 << 20
 ARRAY_KEPT = 4096  # longer arrays of numbers are skipped
+NUMBERS_KEPT = 1 << 17  # in all arrays together
 AXES_LIMIT = 4
+ODD_TOLD = 8  # tensors of odd types named in warnings
 ALIGNMENT = 32
+CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 TEMPLATE_KEY = "tokenizer.chat_template"
 ALIGNMENT_KEY = "general.alignment"
 STRING, ARRAY, BOOL, U32 = 8, 9, 7, 4
@@ -82,7 +88,7 @@ def read_header(source: Source) -> Header:
     """
     source.take(4, "the magic number")
     raw = source.take(4, "the version")
-    little, big = (int.from_bytes(raw, order) for order in ("little", "big"))  # type: ignore[arg-type]
+    little, big = (int.from_bytes(raw, order) for order in ("little", "big"))
     if 1 <= big <= 3:
         raise _big_endian(source, big)
     if little == 1:
@@ -151,7 +157,8 @@ def _measure(source: Source, tensors: list[Tensor], start: int, alignment: int) 
     A size that the type does not tell is the way to the next tensor, or to the end of the file.
     """
     by_type: dict[str, int] = {}
-    odd, end, total = [], 0, 0
+    warnings: list[str] = []
+    odd = end = total = 0
     available = max(0, source.size_bytes - start)
     for index, tensor in enumerate(tensors):
         if tensor.offset < end:
@@ -160,7 +167,9 @@ def _measure(source: Source, tensors: list[Tensor], start: int, alignment: int) 
         if size is None:
             following = tensors[index + 1].offset if index + 1 < len(tensors) else max(available, tensor.offset)
             size = following - tensor.offset
-            odd.append(_oddity(tensor, size))
+            odd += 1
+            if odd <= ODD_TOLD:
+                warnings.append(_oddity(tensor, size))
         end = tensor.offset + size
         total += tensor.elements
         name = type_name(tensor.type_number)
@@ -171,7 +180,8 @@ def _measure(source: Source, tensors: list[Tensor], start: int, alignment: int) 
             f"({start + end - source.size_bytes} missing)",
             "download or copy the rest of it, and compare its checksum",
         )
-    warnings = odd[:8] + ([f"{len(odd) - 8} more tensors like these"] if len(odd) > 8 else [])
+    if odd > ODD_TOLD:
+        warnings.append(f"{odd - ODD_TOLD} more tensors are like these")
     extra = source.size_bytes - (start + -(-end // alignment) * alignment)
     if extra > 0:
         warnings.append(f"{extra} bytes follow the last tensor")
@@ -191,6 +201,11 @@ def _oddity(tensor: Tensor, size: int) -> str:
     )
 
 
+def printable(text: str) -> str:
+    """`text` with control characters spelled out: a file's name must not steer a terminal."""
+    return CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", text)
+
+
 class _Reader:
     """The elements of the format, in one byte order ("<" or ">")."""
 
@@ -200,7 +215,7 @@ class _Reader:
         self._u32 = struct.Struct(order + "I")
         self._u64 = struct.Struct(order + "Q")
         self._axes = [struct.Struct(f"{order}{count}QIQ") for count in range(AXES_LIMIT + 1)]
-        self._strings = 0
+        self._strings = self._numbers = 0
 
     def u32(self, what: str) -> int:
         """An unsigned number of 32 bits."""
@@ -218,12 +233,13 @@ class _Reader:
             return None
         return self._source.take(length, what).decode("utf-8", "backslashreplace")
 
-    def name(self, what: str) -> str:
+    def name(self, limit: int, what: str) -> str:
         """A key or a tensor's name."""
-        name = self.text(NAME_LIMIT_BYTES, what)
-        if name is None:
-            raise ModelRejected(f"{self._source.name}: {what} is longer than {NAME_LIMIT_BYTES} bytes")
-        return name
+        length = self.u64(what)
+        self._source.need(length, what)
+        if length > limit:
+            raise ModelRejected(f"{self._source.name}: {what} is longer than {limit} bytes")
+        return printable(self._source.take(length, what).decode("utf-8", "backslashreplace"))
 
     def header(self, version: int) -> Header:
         """What follows the version, up to the tensor list."""
@@ -237,7 +253,7 @@ class _Reader:
         header = Header(version, tensors, {}, {})
         seen: set[str] = set()
         for index in range(keys):
-            key = self.name(f"key {index + 1} of {keys}")
+            key = self.name(KEY_LIMIT_BYTES, f"key {index + 1} of {keys}")
             if key in seen:
                 raise ModelRejected(f"{self._source.name}: the key {key!r} is there twice")
             seen.add(key)
@@ -254,7 +270,7 @@ class _Reader:
         elif kind == STRING:
             text = self.text(TEMPLATE_LIMIT_BYTES if key == TEMPLATE_KEY else TEXT_KEPT_BYTES, what)
             if text is not None:
-                header.values[key] = text
+                header.values[key] = text if key == TEMPLATE_KEY else printable(text)
         else:
             header.values[key] = self._scalars(kind, 1, what)[0]
 
@@ -287,9 +303,10 @@ class _Reader:
             return
         size = struct.calcsize(self._form(kind, what)) * count
         self._source.need(size, f"{what} of {count} numbers")
-        if count > ARRAY_KEPT:
+        if count > ARRAY_KEPT or self._numbers + count > NUMBERS_KEPT:
             self._source.skip(size, what)
         else:
+            self._numbers += count
             header.values[key] = self._scalars(kind, count, what)
 
     def _skip_strings(self, count: int, what: str) -> None:
@@ -301,7 +318,7 @@ class _Reader:
 
     def tensor(self, index: int) -> Tensor:
         """One entry of the tensor list."""
-        name = self.name(f"the name of tensor {index + 1}")
+        name = self.name(TENSOR_NAME_LIMIT_BYTES, f"the name of tensor {index + 1}")
         count = self.u32(f"tensor {name!r}")
         if count > AXES_LIMIT:
             raise ModelRejected(

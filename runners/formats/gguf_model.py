@@ -92,6 +92,9 @@ class _Keys:
             ModelRejected: the array has another length than there are blocks, or a number can't be.
         """
         value = self.own(key)
+        length = self.header.lengths.get(f"{self.architecture}.{key}")
+        if length is not None and not isinstance(value, tuple):
+            raise self.contradiction(key, f"has {length} entries, which are too many or no numbers")
         if value is None:
             return None
         numbers = value if isinstance(value, tuple) else (value,) * (blocks or 0)
@@ -119,8 +122,6 @@ def _model(keys: _Keys, tensors: Tensors, size_bytes: int, parts: int) -> ModelI
     header, values = keys.header, keys.header.values
     blocks = keys.number("block_count", BLOCKS_LIMIT)
     heads = keys.per_block("attention.head_count", blocks)
-    if heads is None and keys.own("attention.head_count") is not None:
-        heads = ()
     kv_heads = keys.per_block("attention.head_count_kv", blocks)
     width = keys.number("embedding_length")
     most = max(heads or (0,))

@@ -116,6 +116,14 @@ class Source:
         self.position = position
         return data
 
+    def piece(self, offset: int, count: int) -> bytes:
+        """Up to `count` bytes at `offset`, outside of window and budget: for who reads the whole file.
+
+        Raises:
+            OSError: with the system's own words.
+        """
+        return os.pread(self._descriptor, count, offset)
+
     def _fill(self, count: int, what: str) -> None:
         """Make the window begin at the position and hold at least `count` bytes."""
         wanted = min(max(count, self._window_bytes), self.remaining)

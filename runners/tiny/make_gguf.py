@@ -2,8 +2,8 @@
 
 Run `python -m runners.tiny.make_gguf [FILE]` to make it again; the result is the same bytes every time.
 
-How it works. Every token has a code, a row of a Hadamard matrix (64 numbers of +1 and -1, all rows orthogonal, the first
-column all +1). With c the code of a token, d a second code of it, n the code of its successor:
+How it works. Every token has a code, a row of a Hadamard matrix (64 numbers of +1 and -1, all rows orthogonal, the
+first column all +1). With c the code of a token, d a second code of it, n the code of its successor:
 
 - embedding: c - 3w0. The block's attention has to add 3w0: its values are read from column 0 alone and are equal at all
   positions, so the softmax-weighted mean is known although queries and keys are not trivial.

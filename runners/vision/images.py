@@ -28,6 +28,7 @@ _DAMAGED = (
     OverflowError,
     ArithmeticError,
     MemoryError,
+    RuntimeError,
     struct.error,
     zlib.error,
 )

@@ -276,6 +276,8 @@ def _output_name(model: ModelInfo, sidecar: Sidecar) -> str:
         flat = [axis for axis in one.shape[2:] if axis != 1]
         if len(one.shape) >= 2 and not flat:
             return one.name
+    if len(model.outputs) == 1 and not model.outputs[0].shape:
+        return model.outputs[0].name  # the file does not state its shape: the first run will tell
     shapes = ", ".join(f"{one.name} {list(one.shape)}" for one in model.outputs) or "none"
     raise ModelRejected(
         f"{_name(model)} is no picture classifier: no output has one row of scores per picture ({shapes})",

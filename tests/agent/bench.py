@@ -1,4 +1,4 @@
-"""A bench for tests: real brokers, a real daemon in its own process, and a control plane that writes down what it sees."""
+"""A bench for tests: real brokers, a real daemon in its own process, and a control plane that keeps what it sees."""
 
 from __future__ import annotations
 

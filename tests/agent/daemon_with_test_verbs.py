@@ -1,4 +1,4 @@
-"""The daemon as it is, with the verbs of `verbs_for_tests` beside its own: `python daemon_with_test_verbs.py CONFIG`."""
+"""The daemon as it is, with the verbs of `verbs_for_tests` beside its own; the argument is its configuration."""
 
 import sys
 from pathlib import Path

@@ -15,7 +15,10 @@ from agent.config import (
     load_or_last_good,
 )
 
-GOOD = '[agent]\ndevice_id = "press-7"\n\n[mqtt]\nhost = "broker.lan"\nkeepalive_s = 20\n\n[mqtt.tls]\nca = "/etc/ca.pem"\n'
+GOOD = (
+    '[agent]\ndevice_id = "press-7"\n\n[mqtt]\nhost = "broker.lan"\nkeepalive_s = 20\n\n'
+    '[mqtt.tls]\nca = "/etc/ca.pem"\n'
+)
 
 
 @pytest.fixture
@@ -142,7 +145,7 @@ def test_a_wrong_key_is_not_covered_up_by_the_last_good_copy(file: Path, tmp_pat
     environ = {"EDGE_AGENT_AGENT_STATE_DIR": str(tmp_path)}
     keep_last_good(load(file, environ))
     file.write_text("[mqtt]\nhots = 'a'\n")
-    with pytest.raises(ConfigError, match="did you mean 'mqtt.host'"):
+    with pytest.raises(ConfigError, match=r"did you mean 'mqtt\.host'"):
         load_or_last_good(file, environ)
 
 

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from agent.outbox import Outbox
-from agent.store import CommandRow, Message, Store, StoreUnavailable
+from agent.records import CommandRow, Message
+from agent.store import Store, StoreUnavailable
 
 PROJECT = Path(__file__).parent.parent.parent
 
@@ -19,7 +20,6 @@ def row(command_id: str, state: str = "accepted") -> CommandRow:
         id=command_id,
         verb="nap",
         arguments=b"{}",
-        expires_at=None,
         state=state,
         sequence=0,
         state_json=b'{"id":"%s","state":"%s","result":{"a":1}}' % (command_id.encode(), state.encode()),
@@ -63,6 +63,11 @@ def fill(folder: Path) -> None:
             return
 
 
+def write_until_full(store: Store) -> None:
+    for number in range(200):
+        store.add_command(row(f"c{number}"), [message("x" * 4000)])
+
+
 def test_an_id_is_recorded_once_for_good(store: Store) -> None:
     assert store.add_command(row("a"), [message("first")]) is None
     known = store.add_command(row("a", "running"), [message("second")])
@@ -73,9 +78,9 @@ def test_an_id_is_recorded_once_for_good(store: Store) -> None:
 
 def test_what_was_recorded_is_there_after_the_process_was_killed(tmp_path: Path) -> None:
     code = (
-        "import os,sys; sys.path.insert(0, sys.argv[2]); from agent.store import *\n"
+        "import os,sys; sys.path.insert(0, sys.argv[2]); from agent.store import *; from agent.records import *\n"
         "s = Store(sys.argv[1])\n"
-        "r = CommandRow(id='a', verb='nap', arguments=b'{}', expires_at=None, state='accepted', sequence=0, state_json=b'{}')\n"
+        "r = CommandRow(id='a', verb='nap', arguments=b'{}', state='accepted', sequence=0, state_json=b'{}')\n"
         "s.add_command(r, [Message(topic='t', payload=b'told')]); os.kill(os.getpid(), 9)"
     )
     subprocess.run([sys.executable, "-c", code, str(tmp_path), str(PROJECT)], check=False)
@@ -168,8 +173,7 @@ def test_a_full_disk_is_said_and_the_old_rows_stay(small_disk: Path) -> None:
     store.add_command(row("before"), [])
     fill(small_disk)
     with pytest.raises(StoreUnavailable, match="full"):
-        for number in range(200):
-            store.add_command(row(f"c{number}"), [message("x" * 4000)])
+        write_until_full(store)
     assert store.find_command("before") is not None
     (small_disk / "ballast").unlink()
     assert store.add_command(row("after"), []) is None

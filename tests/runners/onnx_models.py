@@ -11,7 +11,9 @@ PLAIN = '{"scale": 0.00392156862745098, "mean": [0, 0, 0], "std": [1, 1, 1], "re
 Axes = list["int | str | None"]
 
 
-def write(path: Path, data: bytes, inputs: dict[str, Axes], outputs: dict[str, Axes], dtype: str = "float32") -> ModelInfo:
+def write(
+    path: Path, data: bytes, inputs: dict[str, Axes], outputs: dict[str, Axes], dtype: str = "float32"
+) -> ModelInfo:
     path.write_bytes(data)
     return ModelInfo(
         path=str(path),

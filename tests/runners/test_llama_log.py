@@ -97,9 +97,9 @@ def test_a_tensor_that_the_gpu_cannot_hold_is_noticed_but_not_one_of_the_host() 
 @pytest.mark.parametrize(
     "line",
     [
-        "ggml_backend_cuda_buffer_type_alloc_buffer: allocating 4096.00 MiB on device 0: cudaMalloc failed: out of memory",
+        "ggml_backend_cuda_buffer_type_alloc_buffer: allocating 4096 MiB: cudaMalloc failed: out of memory",
         "alloc_tensor_range: failed to allocate CUDA0 buffer of size 4294967296",
-        "ggml_vulkan: Device memory allocation of size 1073741824 failed. vk::Device::allocateMemory: ErrorOutOfDeviceMemory",
+        "ggml_vulkan: memory allocation of size 1073741824 failed. vk::Device::allocateMemory: ErrorOutOfDeviceMemory",
         "ggml_aligned_malloc: insufficient memory (attempted to allocate 65536.00 MB)",
     ],
 )
@@ -140,8 +140,10 @@ def test_an_endless_line_is_not_kept() -> None:
 
 @pytest.mark.parametrize(
     ("buffer", "device"),
-    [("CPU_Mapped", "CPU"), ("CPU_REPACK", "CPU"), ("CUDA_Host", "CPU"), ("Vulkan_Host", "CPU"), ("AMX", "CPU")]
-    + [("CUDA0", "CUDA0"), ("CUDA0_Split", "CUDA0"), ("Vulkan1", "Vulkan1")],
+    [
+        *(("CPU_Mapped", "CPU"), ("CPU_REPACK", "CPU"), ("CUDA_Host", "CPU"), ("Vulkan_Host", "CPU"), ("AMX", "CPU")),
+        *(("CUDA0", "CUDA0"), ("CUDA0_Split", "CUDA0"), ("Vulkan1", "Vulkan1")),
+    ],
 )
 def test_a_buffer_type_tells_its_device(buffer: str, device: str) -> None:
     assert device_of(buffer) == device
@@ -179,7 +181,8 @@ def test_a_strict_run_accepts_only_layers_on_the_gpu_asked_for(name: str, device
 def test_a_strict_run_refuses_one_layer_or_one_tensor_on_the_cpu() -> None:
     log = read("qwen3-orin-cuda.log")
     log.feed(
-        "done: tensor 'blk.1.ffn_up.weight' (iq1_m) cannot be used with preferred buffer type CUDA0, using CPU instead\n"
+        "done: tensor 'blk.1.ffn_up.weight' (iq1_m) cannot be used with preferred buffer type CUDA0, "
+        "using CPU instead\n"
     )
     assert "blk.1.ffn_up.weight" in fallback(log, placement(log, {}), "CUDA0")
     log.feed("load_tensors: layer   2 assigned to device CPU, is_swa = 0\n")

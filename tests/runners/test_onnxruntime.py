@@ -211,6 +211,40 @@ def test_a_backend_that_is_not_there_never_falls_back(tmp_path: Path, strict: bo
         runner.open(models.relu(tmp_path), OpenOptions(backend="cuda", strict=strict))
 
 
+@pytest.fixture
+def idle_provider(monkeypatch: pytest.MonkeyPatch) -> str:
+    """A real provider that registers and takes no node, in CUDA's place: what a silent fallback looks like."""
+    name = "AzureExecutionProvider"
+    if name not in onnxruntime.get_available_providers():
+        pytest.skip(f"this onnxruntime has no {name}: no silent fallback could be provoked")
+    monkeypatch.setitem(runner.PROVIDERS, "cuda", name)
+    return name
+
+
+def test_a_strict_load_that_would_use_the_cpu_is_refused_with_the_number_of_nodes(
+    tmp_path: Path, idle_provider: str
+) -> None:
+    with pytest.raises(RuntimeUnavailable) as caught:
+        runner.open(models.relu(tmp_path), OpenOptions(backend="cuda", strict=True))
+    assert f"not all of 1 nodes would run on {idle_provider} (CPUExecutionProvider 1)" in caught.value.reason
+    assert "relu.onnx" in caught.value.reason
+
+
+def test_a_fallback_that_is_allowed_is_told_by_the_placement(tmp_path: Path, idle_provider: str) -> None:
+    session = runner.open(models.relu(tmp_path), OpenOptions(backend="cuda"))
+    assert session.run({"x": np.ones((1, 4), np.float32)})["y"].sum() == 4
+    assert [(part.device, part.nodes) for part in session.placement().parts] == [("CPUExecutionProvider", 1)]
+    assert not session.placement().all_on(DeviceKind.GPU)
+    session.close()
+
+
+def test_a_check_whose_nodes_fell_back_is_broken_although_the_answer_would_be_right(idle_provider: str) -> None:
+    finding = runner.check("cuda")
+    assert finding.status is Status.BROKEN
+    assert "CPUExecutionProvider 4" in finding.reason
+    assert finding.device_kind is DeviceKind.UNKNOWN
+
+
 def test_an_unknown_backend_is_answered_with_the_known_ones(tmp_path: Path) -> None:
     with pytest.raises(RuntimeUnavailable) as caught:
         runner.open(models.relu(tmp_path), OpenOptions(backend="vulkan"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from pathlib import Path
 from typing import Any
@@ -60,7 +61,7 @@ def test_characters_cut_over_tokens_come_out_whole(case: dict[str, Any], single:
 
 def test_text_is_shown_as_soon_as_it_is_certain() -> None:
     answer = AnswerText(["END"])
-    assert answer.feed("abc".encode()) == "abc"
+    assert answer.feed(b"abc") == "abc"
     assert answer.feed(b"E") == ""
     assert answer.feed(b"x") == "Ex"
     assert answer.feed("€".encode()[:2]) == ""
@@ -92,7 +93,7 @@ def test_the_stop_text_that_is_complete_first_ends_the_answer() -> None:
 def test_the_answer_does_not_depend_on_where_the_bytes_are_cut(text: str, stop: list[str], cuts: list[int]) -> None:
     data = text.encode()
     edges = [0, *sorted(cut for cut in cuts if cut < len(data)), len(data)]
-    pieces = [data[start:end] for start, end in zip(edges, edges[1:], strict=False)]
+    pieces = [data[start:end] for start, end in itertools.pairwise(edges)]
     answer, reason, _ = told(pieces, stop)
     assert (answer, reason) == told([data], stop)[:2]
     assert text.startswith(answer)

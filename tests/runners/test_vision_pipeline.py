@@ -17,6 +17,7 @@ import onnx_models as models  # noqa: E402
 
 from runners import onnxruntime as runner  # noqa: E402
 from runners.contract import ModelRejected, OpenOptions, RunnerError  # noqa: E402
+from runners.inspect import inspect  # noqa: E402
 from runners.messages import Classify  # noqa: E402
 from runners.model import ModelInfo, TensorInfo  # noqa: E402
 from runners.timing import Timing  # noqa: E402
@@ -57,14 +58,7 @@ def best(results: list[dict[str, Any]]) -> list[int]:
 
 @pytest.fixture(scope="session")
 def orientation_model(orientation: Path) -> ModelInfo:
-    return ModelInfo(
-        path=str(orientation),
-        format="onnx",
-        size_bytes=orientation.stat().st_size,
-        inputs=(TensorInfo(name="x", shape=("N", 3, 224, 224), dtype="float32"),),
-        outputs=(TensorInfo(name="fetch_name_0", shape=("N", 4), dtype="float32"),),
-        labels=("0", "90", "180", "270"),
-    )
+    return inspect(str(orientation))
 
 
 @pytest.fixture(scope="session")
@@ -195,6 +189,12 @@ def test_an_axis_of_zero_or_minus_one_is_unknown_and_no_crash(tmp_path: Path, ax
     assert best(run(models.sidecar(model), paint(tmp_path / "in", ["blue"]))[0]) == [2]
 
 
+def test_an_output_whose_shape_the_file_does_not_state_is_tried(tmp_path: Path) -> None:
+    model = models.sidecar(models.channel_means(tmp_path))
+    model = msgspec.structs.replace(model, outputs=(TensorInfo(name="scores", shape=(), dtype="float32"),))
+    assert best(run(model, paint(tmp_path / "in", ["green"]))[0]) == [1]
+
+
 # --- scores and labels ---
 
 
@@ -314,7 +314,9 @@ def test_a_picture_that_cannot_be_saved_keeps_its_classes_and_says_why(tmp_path:
 def test_a_folder_that_cannot_be_made_is_told_before_any_work(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(RunnerError, match="no folder for annotated pictures"):
-        run(models.channel_means(tmp_path), paint(tmp_path / "in", ["red"]), annotate_dir=str(tmp_path / "file" / "out"))
+        run(
+            models.channel_means(tmp_path), paint(tmp_path / "in", ["red"]), annotate_dir=str(tmp_path / "file" / "out")
+        )
 
 
 def test_a_model_that_is_no_classifier_is_refused_before_any_picture_is_read(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ class Arguments(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     words: tuple[str, ...] = ()
     deaf: bool = False
     events: int = 0
+    late_events: int = 0
     bug: bool = False
 
 
@@ -39,4 +40,6 @@ def run(arguments: Arguments, context: Context) -> Result:
         time.sleep(0.02)
         if context.cancelled() and not arguments.deaf:
             raise VerbFailed("cancelled", "woken up")
+    for number in range(arguments.late_events):
+        context.event("naps", {"number": number})
     return Result(slept_s=arguments.seconds)

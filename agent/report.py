@@ -1,0 +1,164 @@
+"""The capability report: a survey of all checks, explained, with the identity of the device."""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import re
+from collections.abc import Callable, Iterable, Sequence
+
+import msgspec
+
+from agent.clock import synchronised, wall_text
+from agent.identity import hardware_serial
+from agent.version import VERSION
+from probes.contract import CapabilityReport, DeviceIdentity, Fact, Finding, Status, fingerprint
+from probes.diagnose import diagnose_all, merged_facts
+from probes.host import Host
+from probes.isolation import Check, probe_check
+from probes.listing import probe_files
+from probes.survey import survey
+
+IDENTITY_FACTS = ("model", "module", "soc", "serial", "architecture", "l4t", "jetpack")
+DEVICE_TREE_SERIAL = "/proc/device-tree/serial-number"
+MACHINE_ID_SALT = b"edge-agent device id"  # machine-id(5) is confidential: only a keyed hash may leave the device
+STA_UNSYNC = 0x40  # linux/timex.h
+TIMEX_BYTES = 208  # sizeof(struct timex) where long has 64 bits; 128 where it has 32
+TIMEX_STATUS_WORD = 5  # `status` comes after modes (padded), offset, freq, maxerror and esterror, each a long
+RECORDED = "a recorded device: nothing is executed"
+
+
+def survey_report(
+    host: Host | None = None,
+    subjects: Sequence[str] = (),
+    device_id: str = "",
+    on_finding: Callable[[Finding], None] | None = None,
+    jobs: int | None = None,
+) -> CapabilityReport:
+    """Execute the checks of all probes and runners, each in a process of its own, and report.
+
+    Args:
+        host: the machine; None for this one.
+        subjects: only these checks, see `known_subjects`; empty for all.
+        device_id: the configured one; "" derives it, see `derive_device_id`.
+        on_finding: called with each finding as it comes, before it is explained.
+        jobs: checks at once; None for the number of processors.
+
+    Raises:
+        KeyError: a subject is not known.
+    """
+    host = Host() if host is None else host
+    checks = all_checks(host)
+    wanted = checks if not subjects else {subject: checks[subject] for subject in subjects}
+    # A recorded device has no runtimes: their checks would say what this machine can do.
+    executed = [check for check in wanted.values() if not (host.recorded and is_runner(check))]
+    environ = None if host.recorded else host.environ
+    findings = list(survey(executed, jobs=jobs, on_finding=on_finding, environ=environ))
+    findings += [
+        Finding(subject=check.subject, layer=check.layer, status=Status.UNKNOWN, reason=RECORDED)
+        for check in wanted.values()
+        if host.recorded and is_runner(check)
+    ]
+    return build_report(findings, host, device_id=device_id)
+
+
+def known_subjects() -> list[str]:
+    """The names of all checks in layer order: probes, and each runner with each of its backends."""
+    return list(all_checks(Host()))
+
+
+def all_checks(host: Host) -> dict[str, Check]:
+    """Every check by its subject, in layer order; nothing is executed for it."""
+    from runners.checks import runner_checks
+
+    checks = [probe_check(file.name, host.root, file) for file in probe_files(host.environ or None).values()]
+    checks += runner_checks()
+    return {check.subject: check for check in sorted(checks, key=lambda check: check.layer)}
+
+
+def is_runner(check: Check) -> bool:
+    """Whether this is a runner's check: their subjects are "runtime/backend"."""
+    return "/" in check.subject
+
+
+def build_report(
+    findings: Iterable[Finding], host: Host, agent_version: str = VERSION, device_id: str = ""
+) -> CapabilityReport:
+    """Make a report of findings.
+
+    Args:
+        findings: in any order; those that failed are explained from the table of diagnoses here.
+        host: where the identity is read that no finding tells.
+        agent_version: this software's.
+        device_id: the configured one; "" derives it.
+
+    Returns: the report, findings by layer, then by subject.
+    """
+    explained = diagnose_all(sorted(findings, key=lambda finding: (finding.layer, finding.subject)))
+    identity = {name: text(fact) for name, fact in merged_facts(explained).items() if name in IDENTITY_FACTS}
+    return CapabilityReport(
+        device=DeviceIdentity(id=device_id or derive_device_id(host, identity.get("serial", "")), **identity),
+        taken_at=wall_text(host.wall_s()),
+        clock_synchronised=clock_synchronised(host),
+        agent_version=agent_version,
+        findings=explained,
+        fingerprint=fingerprint(explained),
+    )
+
+
+def text(fact: Fact) -> str:
+    """A fact as the identity has it; "" for one that is not known."""
+    return "" if fact is None else str(fact)
+
+
+def derive_device_id(host: Host, serial: str = "") -> str:
+    """A name for a device that was given none: by serial number, else by machine-id, else by host name.
+
+    A serial number of zeros is none. Cloned images share machine-id and host name, so these two are for reports that
+    are looked at once; the daemon keeps a name of its own instead, see `agent.identity`.
+
+    Args:
+        host: the machine.
+        serial: as the hardware probe tells; "" for the one that is read here.
+    """
+    serial = cleaned(serial) or hardware_serial(str(host.root))
+    if serial:
+        return f"jetson-{serial}" if host.exists(DEVICE_TREE_SERIAL) else f"edge-{serial}"
+    machine_id = host.line("/etc/machine-id") or ""
+    if re.fullmatch(r"[0-9a-f]{32}", machine_id) and set(machine_id) != {"0"}:
+        return "edge-" + hashlib.blake2b(machine_id.encode(), key=MACHINE_ID_SALT, digest_size=6).hexdigest()
+    name = cleaned(host.line("/etc/hostname") or "")
+    return f"edge-{name}" if name else "edge-unnamed"
+
+
+def cleaned(name: str) -> str:
+    """A name for use in topics and file names: letters, digits and dashes; "" for zeros alone."""
+    name = re.sub(r"[^0-9a-z-]+", "-", name.lower()).strip("-")
+    return name if name.strip("0-") else ""
+
+
+def clock_synchronised(host: Host) -> bool | None:
+    """Whether the wall clock follows a time server; None for a recorded device, or when nobody says."""
+    if host.recorded:
+        return None
+    told = synchronised()
+    return kernel_synchronised() if told is None else told
+
+
+def kernel_synchronised() -> bool | None:
+    """The kernel's word, which chrony and ntpd set: true unless STA_UNSYNC. Source: adjtimex(2)."""
+    word = ctypes.sizeof(ctypes.c_long)
+    timex = ctypes.create_string_buffer(TIMEX_BYTES)
+    try:
+        state: int = ctypes.CDLL(None).adjtimex(timex)
+    except AttributeError:  # a C library without it
+        return None
+    if state < 0:
+        return None
+    status = ctypes.c_int.from_buffer(timex, TIMEX_STATUS_WORD * word).value
+    return not status & STA_UNSYNC
+
+
+def to_json(report: CapabilityReport) -> bytes:
+    """The report as it is published and stored."""
+    return msgspec.json.encode(report)

@@ -1,0 +1,39 @@
+"""`python -m runners llama_cpp/cpu` executes one runner's check in a process of its own, and prints its finding."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+import msgspec
+
+from probes.child import answer
+from probes.isolation import execute
+from runners.checks import backends, runner_checks
+
+
+def main() -> int:
+    """Execute one check, or list them; 2 for a subject that there is not."""
+    parser = argparse.ArgumentParser(prog="python -m runners", description=__doc__.splitlines()[0])
+    parser.add_argument("subject", nargs="?", help="runtime/backend, see --list")
+    parser.add_argument("--list", action="store_true", help="print all subjects with their layers")
+    parser.add_argument("--child", action="store_true", help="execute it in this very process")
+    parser.add_argument("--fd", type=int, default=1, help="with --child: where the finding is written")
+    arguments = parser.parse_args()
+    known = backends()
+    if arguments.list:
+        for subject, (runner, _) in known.items():
+            print(f"{runner.LAYER}  {subject}")
+        return 0
+    if arguments.subject not in known:
+        parser.error(f"no check is called {arguments.subject!r}; there are: {', '.join(known)}")
+    runner, backend = known[arguments.subject]
+    if arguments.child:
+        answer(arguments.subject, runner.LAYER, lambda: runner.check(backend.name), arguments.fd)
+    check = next(check for check in runner_checks() if check.subject == arguments.subject)
+    print(msgspec.json.format(msgspec.json.encode(execute(check)), indent=1).decode())
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,34 @@
+"""The checks of all runners, as `probes.isolation` executes them; no vendor library is imported for this."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+
+from probes.isolation import Check
+from runners.contract import Backend, Runner
+from runners.registry import runners
+
+DEADLINE_S = 90.0  # a driver's first use compiles its kernels: 10 s for llama.cpp on lavapipe, more on a small board
+COST_S = 2.0
+
+
+def backends() -> Mapping[str, tuple[Runner, Backend]]:
+    """Every runner with each of its backends, by the subject of the finding: "llama_cpp/cuda"."""
+    return {
+        f"{name}/{backend.name}": (runner, backend) for name, runner in runners().items() for backend in runner.BACKENDS
+    }
+
+
+def runner_checks() -> list[Check]:
+    """One check per runner and backend: it executes the runner's bundled model in a process of its own."""
+    return [
+        Check(
+            subject=subject,
+            layer=runner.LAYER,
+            argv=(sys.executable, "-m", "runners", subject, "--child"),
+            deadline_s=DEADLINE_S,
+            cost_s=COST_S,
+        )
+        for subject, (runner, _) in backends().items()
+    ]

@@ -1,0 +1,7 @@
+"""Forgot LAYER."""
+
+from __future__ import annotations
+
+
+def check(host):
+    raise AssertionError
