@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 import msgspec
-from runners.inspect import inspect
-from runners.registry import runners
 
 from agent.cli import EXIT_FAILED, EXIT_NOT_ON_ACCELERATOR, EXIT_USAGE, fail
 from agent.report import known_subjects, survey_report
 from probes.contract import CapabilityReport, DeviceKind, Finding, Status
 from probes.host import Host
 from runners.contract import RunnerError
+from runners.inspect import inspect
 from runners.model import ModelInfo
+from runners.registry import runners
 from runners.route import plan as make_plan
 
 if TYPE_CHECKING:
@@ -124,7 +124,7 @@ def run_plan(
     try:
         info = inspect(model)
         report = report_for(info, as_json, root, report_path)
-        choices = {"runtime": runtime, "context_tokens": context_tokens}
+        choices: dict[str, Any] = {"runtime": runtime, "context_tokens": context_tokens}
         choices["allow_software_devices"] = allow_software_devices
         plan = make_plan(info, report, require_gpu=require_gpu, **choices)
         on_cpu = require_gpu and not plan.best and make_plan(info, report, **choices).best
@@ -179,7 +179,8 @@ def run_model(model: str, inputs: Sequence[str], *, as_json: bool, report_path: 
     else:
         from agent import show
 
-        show.print_run(show.make_console(), outcome.route, outcome.placement, outcome.timing)
+        label = show.model_label(outcome.model)
+        show.print_run(show.make_console(), label, outcome.route, outcome.placement, outcome.timing)
     return EXIT_FAILED if outcome.errors_count else 0
 
 

@@ -202,7 +202,8 @@ def load_or_last_good(path: str | Path | None = None, environ: Mapping[str, str]
             raise
         config = load(copy, environ)
         note = f"{error}; the last good copy {copy} is in force"
-        return msgspec.structs.replace(config, notes=(note,))
+        named = str(path or environ.get(f"{PREFIX}CONFIG") or DEFAULT_PATH)
+        return msgspec.structs.replace(config, notes=(note,), path=named)
 
 
 def last_good_path(state_dir: str) -> Path:

@@ -217,7 +217,7 @@ class Daemon:
         """SIGHUP: check the file; only the log level changes without a restart, and that is said."""
         notify("RELOADING=1", f"MONOTONIC_USEC={time.monotonic_ns() // 1000}")
         try:
-            config = load(self.config.path)
+            config = load(self.config.path if os.path.exists(self.config.path) else None)
             logging.getLogger().setLevel(config.agent.log_level.upper())
             log.info("reloaded %s: the log level is in force; the rest takes a restart", config.path)
         except ConfigError as error:

@@ -204,7 +204,7 @@ class Demo:
         placement = msgspec.convert(result["placement"], Placement)
         timing = msgspec.convert(result["timing"], Timing)
         assert plan.best is not None
-        show.print_run(self.console, plan.best, placement, timing)
+        show.print_run(self.console, str(result["model"]), plan.best, placement, timing)
         self.sections.append(RunSection(title=title, plan=plan, placement=placement, timing=timing, **section))
         self.results.setdefault("runs", []).append({"title": title, "result": result})
 
@@ -224,6 +224,7 @@ class Demo:
         kept = [self.keep_picture(one) for one in sorted(seen, key=lambda one: one["sequence"])]
         for one in kept:
             self.console.print("  " + show.classes_text({**one, "image": Path(one["image"]).name}))
+        self.results["pictures"] = kept
         self.finish(f"{model}: {len(kept)} pictures", plan, result, results=kept)
         failed = [one for one in kept if one.get("error")]
         if failed:

@@ -146,7 +146,7 @@ def plan_table(plan: Plan) -> str:
                 (
                     e(show.road(route)),
                     state(Status.WORKS, f"{place}. accepted"),
-                    e(show.chain(route, "model")),
+                    e(show.chain(route, Path(plan.model).name)),
                 )
             )
         )

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from runners.inspect import inspect
 
 from probes.contract import CapabilityReport, DeviceKind
 from runners.contract import (
@@ -25,6 +24,7 @@ from runners.contract import (
     RunnerError,
     RuntimeUnavailable,
 )
+from runners.inspect import inspect
 from runners.messages import Classify, Done, Generate
 from runners.model import ModelInfo
 from runners.route import Plan, Route

@@ -126,7 +126,7 @@ def print_plan(console: Console, plan: Plan, model: ModelInfo) -> None:
     table.add_column("verdict", no_wrap=True)
     table.add_column("why", overflow="fold")
     for place, route in enumerate(plan.accepted, 1):
-        why = route.reason or chain(route, model.name or model.format)
+        why = route.reason or chain(route, model_label(model))
         if route.fit:
             why += f"\nneeds {gib(route.fit.needed_bytes)}, {gib(route.fit.available_bytes)} available"
         table.add_row(road(route), Text(f"{place}. accepted", style="green"), why)
@@ -141,9 +141,14 @@ def road(route: Route) -> str:
     return f"{route.runtime}/{route.backend}" if route.backend else route.runtime
 
 
+def model_label(model: ModelInfo) -> str:
+    """The file's name, as a person knows it."""
+    return model.path.rpartition("/")[2]
+
+
 def describe_model(model: ModelInfo) -> str:
     """A model file in one line."""
-    parts = [model.name or model.path.rpartition("/")[2], f"{model.format} v{model.format_version}"]
+    parts = [model_label(model), model.name, f"{model.format} v{model.format_version}"]
     parts += [model.architecture, model.task, model.quantisation]
     if model.parameters:
         parts.append(f"{model.parameters / 1e6:.1f} M parameters")
@@ -198,12 +203,12 @@ def spread(timing: Timing, name: str) -> str | None:
     return None if values is None else " / ".join(seconds(x) or "" for x in (values.p50_s, values.p90_s, values.p99_s))
 
 
-def print_run(console: Console, route: Route, placement: Placement, timing: Timing) -> None:
+def print_run(console: Console, model: str, route: Route, placement: Placement, timing: Timing) -> None:
     """How a run went: the road, the proof, the figures."""
     table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
     table.add_column(no_wrap=True, style="bold")
     table.add_column(overflow="fold")
-    table.add_row("road", chain(route, "model"))
+    table.add_row("road", chain(route, model))
     table.add_row("placement", placement_text(placement))
     for name, value in timing_rows(timing):
         table.add_row(name, value)

@@ -39,9 +39,7 @@ class Host:
     def __init__(self, root: str | Path = "/", environ: Mapping[str, str] | None = None) -> None:
         self.root = Path(root)
         self.recorded = self.root.resolve() != Path("/")
-        self.environ: Mapping[str, str] = (
-            ({} if self.recorded else os.environ) if environ is None else environ
-        )
+        self.environ: Mapping[str, str] = ({} if self.recorded else os.environ) if environ is None else environ
 
     def path(self, path: str) -> Path:
         """Where the device's `path` lies on this machine."""

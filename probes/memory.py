@@ -94,12 +94,13 @@ def _is_unified(host: Host, gpus: tuple[nvidia_smi.GpuRow, ...]) -> bool | None:
 
 
 def _gpu_facts(host: Host, unified: bool | None, gpus: tuple[nvidia_smi.GpuRow, ...]) -> dict[str, Fact]:
-    """Memory of the first NVIDIA GPU where it has its own; a unified one has none to state."""
+    """Memory of the first NVIDIA GPU where it has its own; what a unified one reports is not what can be had."""
     first = gpus[0] if gpus and not unified else None
     return {
         "unified": unified,
         "gpu_memory_total_bytes": first.memory_total_bytes if first else None,
         "gpu_memory_free_bytes": first.memory_free_bytes if first else None,
+        "gpu_memory_reported_bytes": gpus[0].memory_total_bytes if gpus else None,
     }
 
 
@@ -133,5 +134,10 @@ def check(host: Host) -> Finding:
             facts=facts,
         )
     reason = "" if available is not None else "/proc/meminfo has no MemAvailable: what is free can't be told"
+    reported = facts["gpu_memory_reported_bytes"]
+    if facts["unified"] and isinstance(reported, int) and reported < meminfo["MemTotal"]:
+        reason = (
+            f"nvidia-smi reports {reported >> 20} MiB, less than the memory that CPU and GPU share: MemTotal counts"
+        )
     evidence = Evidence(executed="read /proc/meminfo", value=f"MemTotal {meminfo['MemTotal']} bytes")
     return Finding(subject="memory", layer=LAYER, status=Status.WORKS, reason=reason, facts=facts, evidence=(evidence,))

@@ -1,7 +1,8 @@
 """What llama.cpp's load log proves: which device each layer was assigned to, and which buffers lie where. Pure text.
 
 The line `offloaded N/N layers to GPU` is not read: it is printed from what was asked for, even without any GPU.
-Source: logs of llama-cpp-python 0.3.36 (ggml 0.25.3) on CPU, lavapipe and CUDA; `tests/fixtures/llama_cpp/`.
+Source: a whole log on a CPU (llama-cpp-python 0.3.36, ggml 0.25.3), single lines from lavapipe and CUDA; the README of
+`tests/fixtures/llama_cpp/` tells which is which.
 """
 
 from __future__ import annotations

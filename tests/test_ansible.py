@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from agent import config
 from agent.version import VERSION
 
@@ -104,7 +105,10 @@ class Device:
             "edge_agent_manage_user": False,
             "edge_agent_manage_service": False,
             "edge_agent_apt_packages": [],
-            "edge_agent_config": {"agent": {"device_id": "d-1"}, "mqtt": {"keepalive_s": 20, "tls": {"enabled": False}}},
+            "edge_agent_config": {
+                "agent": {"device_id": "d-1"},
+                "mqtt": {"keepalive_s": 20},
+            },
             **variables,
         }
         chosen = [f"-e{json.dumps({key: value})}" for key, value in values.items() if value is not None]
@@ -122,7 +126,11 @@ def build_wheels(version: str, folder: Path, source: Path, *options: str) -> Non
     spelled.write_text(spelled.read_text().replace(f'"{VERSION}"', f'"{version}"'))
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "wheel", "--quiet"]
     done = subprocess.run(
-        [*pip, "--wheel-dir", str(folder), *options, str(source)], capture_output=True, text=True, timeout=240, check=False
+        [*pip, "--wheel-dir", str(folder), *options, str(source)],
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
 

@@ -10,6 +10,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+
 from agent import config, daemon
 
 SYSTEMD = Path(__file__).parent.parent / "systemd"
@@ -107,7 +108,9 @@ def test_every_device_that_is_open_says_what_it_is_for() -> None:
 
 
 @pytest.mark.parametrize(
-    "group", ["char-nvidia*", "char-nvhost*", "char-*.gpu", "/dev/nvmap", "char-drm"], ids=lambda group: group.strip("/")
+    "group",
+    ["char-nvidia*", "char-nvhost*", "char-*.gpu", "/dev/nvmap", "char-drm"],
+    ids=lambda group: group.strip("/"),
 )
 def test_the_gpu_stays_reachable_through(group: str) -> None:
     assert f"{group} rw" in setting("DeviceAllow")
@@ -150,7 +153,9 @@ def test_a_blank_system_gets_user_groups_and_folders(tmp_path: Path) -> None:
     assert folders.returncode == 0, folders.stderr
     groups = dict(line.split(":")[::3] for line in (tmp_path / "etc/group").read_text().split())
     assert groups["video"] == groups["render"] == setting("User")[0]
-    uid = int(next(line for line in (tmp_path / "etc/passwd").read_text().split("\n") if "edge-agent" in line).split(":")[2])
+    uid = int(
+        next(line for line in (tmp_path / "etc/passwd").read_text().split("\n") if "edge-agent" in line).split(":")[2]
+    )
     models = (tmp_path / "var/lib/edge-agent/models").stat()
     assert (models.st_uid, oct(models.st_mode)) == (uid, "0o42770")
     assert oct((tmp_path / "etc/edge-agent").stat().st_mode) == "0o40750"

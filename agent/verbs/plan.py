@@ -40,9 +40,8 @@ def run(arguments: Arguments, context: Context) -> Result:
         ModelRejected: the file is not there, outside of the folder, or no model.
         VerbFailed: a survey was needed first, and failed.
     """
-    from runners.inspect import inspect
-
     from agent.running import file_in_folder
+    from runners.inspect import inspect
     from runners.route import plan
 
     path = file_in_folder(context.config.agent.models_dir, arguments.model)

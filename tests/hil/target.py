@@ -70,7 +70,7 @@ class LocalTarget:
         Args:
             python: of the virtual environment with the release under test; "" for this one, with this working tree.
         """
-        self.python = (python or sys.executable,)
+        self.python: tuple[str, ...] = (python or sys.executable,)
         # `python -m agent` looks into the current folder first: an installed release must not find the working tree.
         self._cwd = "/" if python else PROJECT
 

@@ -117,7 +117,7 @@ def judge_device(expectation: Expectation, report: CapabilityReport | None, trou
 def judge(expected: Expected, finding: Finding) -> Verdict:
     """One promise against its finding."""
     promise, status = expected.expect, finding.status
-    told = f"{finding.reason}" + (f" → {finding.remedy}" if finding.remedy else "")
+    told = finding.reason + (f" → {finding.remedy}" if finding.remedy else "")
     if status is Status.WORKS:
         if promise is Promise.ABSENT:
             return verdict(finding, Result.FAIL, "works, though promised absent: the expectation file is out of date")
@@ -128,7 +128,7 @@ def judge(expected: Expected, finding: Finding) -> Verdict:
         return verdict(finding, Result.FAIL, f"promised to work, but is {status.value}: {told}")
     if status is Status.BROKEN:
         return verdict(finding, Result.FAIL, f"{promise.value} was promised, but it is there and broken: {told}")
-    return verdict(finding, Result.SKIP, f"{expected.because or promise.value} ({told})")
+    return verdict(finding, Result.SKIP, f"{expected.because or promise.value} ({finding.reason})")
 
 
 def judge_evidence(expected: Expected, finding: Finding) -> Verdict:

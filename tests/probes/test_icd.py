@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+from gpu_probe import environment
 
 from probes import icd
 from probes.contract import Status
@@ -73,6 +76,20 @@ def test_one_file_in_two_folders_counts_once(tmp_path: Path) -> None:
 def test_a_library_that_is_not_there_is_named_in_the_loaders_words() -> None:
     driver = icd.tried(Host(), icd.Driver(manifest="/m.json", library="libnot_there.so.9"), ["entry"])
     assert driver.error == "libnot_there.so.9: cannot open shared object file: No such file or directory"
+
+
+def test_a_driver_that_was_tried_does_not_answer_in_its_loaders_place() -> None:
+    code = (
+        "import ctypes; from probes.host import Host; from probes import icd\n"
+        "icd.tried(Host(), icd.Driver(manifest='/m.json', library='libEGL.so.1'), ['eglInitialize'])\n"
+        "print(hasattr(ctypes.CDLL('libEGL.so.1'), 'eglInitialize'), hasattr(ctypes.CDLL(None), 'eglInitialize'))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment({}), capture_output=True, text=True, check=False
+    )
+    if "cannot open shared object file" in done.stderr:
+        pytest.skip("libEGL.so.1 is not here: no library was loaded")
+    assert done.stdout.split() == ["True", "False"]
 
 
 def test_a_library_without_the_entry_point_is_no_driver() -> None:

@@ -62,6 +62,10 @@ def test_a_crash_is_told_by_signal_and_place() -> None:
     assert "crashes.py" in finding.evidence[0].value
 
 
+def test_a_crash_of_a_program_that_is_not_ours_is_told_as_well() -> None:
+    assert program("import ctypes; ctypes.string_at(0)").reason.startswith("died by SIGSEGV in string_at (")
+
+
 def test_an_abort_is_told_with_the_library_s_last_words() -> None:
     reason = found("aborts").reason
     assert reason.startswith("died by SIGABRT in check (fixtures_isolation/aborts.py:")
@@ -69,10 +73,9 @@ def test_an_abort_is_told_with_the_library_s_last_words() -> None:
 
 
 def test_a_hang_is_killed_at_its_deadline_though_it_ignores_sigterm() -> None:
-    started = time.monotonic()
     finding = found("hangs")
     assert finding.reason == "no answer in 1.5 s; killed"
-    assert 1.5 <= finding.duration_s <= time.monotonic() - started < 3
+    assert 1.5 <= finding.duration_s < 3
 
 
 def test_a_process_left_behind_is_killed_and_does_not_delay_the_answer() -> None:

@@ -96,6 +96,26 @@ def test_a_cgroup_v1_limit_counts_and_its_giant_number_does_not(tmp_path: Path) 
     assert facts["memory_available_bytes"] == 100000
 
 
+def test_the_giant_number_of_cgroup_v1_alone_is_no_limit(tmp_path: Path) -> None:
+    folder = "/sys/fs/cgroup/memory"
+    files = MEMINFO | {
+        "/proc/self/cgroup": "4:memory:/\n",
+        f"{folder}/memory.limit_in_bytes": "9223372036854771712\n",
+        f"{folder}/memory.usage_in_bytes": "1000\n",
+    }
+    assert memory.check(build_files(tmp_path, files)).facts["cgroup_limit_bytes"] is None
+
+
+def test_a_unified_part_that_reports_less_than_the_pool_is_flagged(tmp_path: Path) -> None:
+    command = f"nvidia-smi --query-gpu={nvidia_smi.FIELDS} --format=csv"
+    folder = "/sys/bus/pci/devices/0000:01:00.0"
+    files = {"/proc/meminfo": "MemTotal: 130000000 kB\nMemAvailable: 9 kB\n", f"{folder}/vendor": "0x10de\n"}
+    finding = memory.check(build_files(tmp_path, files, {command: (CASES / "n1x.csv").read_text("utf-8")}))
+    assert finding.facts["gpu_memory_total_bytes"] is None
+    assert finding.facts["gpu_memory_reported_bytes"] == 8128 << 20
+    assert "8128 MiB" in finding.reason
+
+
 def test_without_a_limit_the_cgroup_says_none(tmp_path: Path) -> None:
     files = MEMINFO | {"/proc/self/cgroup": "0::/\n"}
     facts = memory.check(build_files(tmp_path, files)).facts

@@ -92,7 +92,9 @@ def test_software_devices_are_left_aside_when_there_is_hardware() -> None:
     assert saxpy.candidates([CPU]) == (CPU,)
 
 
-@pytest.mark.parametrize("name", ["llvmpipe (LLVM 15)", "SwiftShader Device", "Virtio-GPU Venus (llvmpipe)", "softpipe"])
+@pytest.mark.parametrize(
+    "name", ["llvmpipe (LLVM 15)", "SwiftShader Device", "Virtio-GPU Venus (llvmpipe)", "softpipe"]
+)
 def test_a_software_device_never_counts_as_a_gpu_whatever_the_api_calls_it(name: str) -> None:
     assert saxpy.kind_of(DeviceKind.GPU, name) is DeviceKind.CPU
 

@@ -149,21 +149,6 @@ def test_another_factor_on_the_device_is_seen_as_a_wrong_answer() -> None:
     assert found.device_kind is DeviceKind.UNKNOWN
 
 
-def test_a_shader_the_driver_refuses_is_broken_and_no_traceback(tmp_path: Path) -> None:
-    working("vulkan")
-    first = f"import pathlib; from probes import saxpy; saxpy.KERNELS = pathlib.Path({str(tmp_path)!r})\n"
-    broken = bytearray(saxpy.kernel("saxpy.spv"))
-    name = broken.index(b"main\0")
-    broken[name : name + 4] = b"niam"  # the entry point that the probe asks for is gone
-    (tmp_path / "saxpy.spv").write_bytes(broken)
-    try:
-        found = check("vulkan", first=first)
-    except AssertionError as crash:  # Mesa 22 asserts or crashes on it: that is for the isolation to report
-        assert "Traceback" not in str(crash)
-        return
-    assert found.status is Status.BROKEN
-
-
 @pytest.mark.parametrize("variable", ["VK_DRIVER_FILES", "VK_ICD_FILENAMES"])
 def test_a_variable_that_hides_every_driver_is_named(variable: str) -> None:
     working("vulkan")
@@ -196,7 +181,7 @@ def test_a_broken_driver_beside_a_working_one_is_named_too(tmp_path: Path) -> No
 
 def test_a_manifest_that_is_no_json_is_told_from_a_missing_driver(tmp_path: Path) -> None:
     working("vulkan")
-    (tmp_path / "bad.json").write_text('{"file_format')
+    (tmp_path / "bad.json").write_text("no JSON")
     found = check("vulkan", {"VK_DRIVER_FILES": f"{tmp_path}/bad.json"})
     assert found.status is Status.BROKEN
     assert f"{tmp_path}/bad.json: not a driver manifest: JSON is malformed" in found.reason
