@@ -42,7 +42,7 @@ def survey_report(
         subjects: only these checks, see `known_subjects`; empty for all.
         device_id: the configured one; "" derives it, see `derive_device_id`.
         on_finding: called with each finding as it comes, before it is explained.
-        jobs: checks at once; None for the number of processors.
+        jobs: checks at once; None lets `survey` choose.
 
     Raises:
         KeyError: a subject is not known.

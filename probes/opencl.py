@@ -162,7 +162,7 @@ def kind_of(device: Listed) -> DeviceKind:
 
 def is_pocl(device: Listed) -> bool:
     """Whether PoCL is the platform, whatever the device is called."""
-    return "pocl" in device.platform_vendor.lower() or device.platform == "Portable Computing Language"
+    return "pocl" in device.platform_vendor.lower()
 
 
 def judge_platforms(devices: Sequence[Listed]) -> dict[str, Fact]:

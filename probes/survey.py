@@ -22,7 +22,7 @@ def survey(
 
     Args:
         checks: what to run.
-        jobs: how many at once, >= 1; None for as many as there are processors for us.
+        jobs: how many at once, >= 1; None for one more than there are processors for us: checks wait for disk and driver.
         on_finding: called in this thread with each finding as it comes.
         environ: the checks' whole environment; None for this process's own.
 
@@ -44,7 +44,7 @@ def survey(
         except BaseException as error:  # noqa: BLE001 - carried to the caller's thread and raised there
             done.put(error)
 
-    jobs = len(os.sched_getaffinity(0)) if jobs is None else jobs
+    jobs = len(os.sched_getaffinity(0)) + 1 if jobs is None else jobs
     threads = [threading.Thread(target=work, name=f"survey-{n}") for n in range(min(max(jobs, 1), len(longest_first)))]
     findings: list[Finding] = []
     try:

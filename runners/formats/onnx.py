@@ -258,7 +258,7 @@ class _Reader:
         """The file's own properties, then what was counted."""
         told: dict[str, str | int | float | bool] = dict(list(properties.items())[:64])
         told.update({key: value for key, value in self._texts.items() if key != "graph" and value})
-        told["nodes"] = self._ops.total() if hasattr(self._ops, "total") else sum(self._ops.values())
+        told["nodes"] = sum(self._ops.values())
         told["operators"] = ", ".join(f"{name} {count}" for name, count in self._ops.most_common(32))
         if self._initializers.out_of_int32:
             told["int64_out_of_int32"] = self._initializers.out_of_int32
