@@ -92,6 +92,8 @@ def make_client(paho: Any, settings: MqttSection, protocol: str, client_id: str)
     if settings.username:
         client.username_pw_set(settings.username, read_password(settings.password_file))
     if settings.tls.wanted:
+        for path in filter(None, (settings.tls.ca, settings.tls.cert, settings.tls.key)):
+            open(path, "rb").close()  # ssl's own error does not name the file
         client.tls_set(settings.tls.ca or None, settings.tls.cert or None, settings.tls.key or None)
     return client
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import difflib
+import os
 import sys
 from collections.abc import Mapping, Sequence
 
@@ -49,6 +50,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     parser = make_parser()
     options = parser.parse_args(arguments)
+    if not os.path.isdir(options.root):
+        parser.error(f"--root {options.root}: no such folder")
     files = probe_files()
     if options.list:
         sys.stdout.write(table(files))
@@ -112,5 +115,18 @@ def explained(file: ProbeFile, root: str) -> Finding:
     return diagnose(finding, merged_facts((*about, finding)))
 
 
+def command() -> int:
+    """`main` for a shell: Ctrl-C, and a reader that has gone away (`| head`), are no reason for a traceback."""
+    try:
+        status = main()
+        sys.stdout.flush()
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    return status
+
+
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(command())

@@ -20,6 +20,7 @@ class Diagnosis(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
     Attributes:
         symptom: regular expression, searched in the reason and in each piece of evidence.
+        unless: regular expression, searched in the reason: with it the check has told the cause itself.
         subjects: regular expression for the subject of the finding ("vulkan", "onnxruntime/cuda"), whole; "" for any.
         facts: conditions on what is known of the device: a text is a regular expression for the whole fact, another
             value must be equal. A fact that is not known fulfils no condition.
@@ -29,6 +30,7 @@ class Diagnosis(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     """
 
     symptom: str
+    unless: str = ""
     subjects: str = ""
     facts: Mapping[str, str | bool | int] = {}
     cause: str
@@ -38,6 +40,8 @@ class Diagnosis(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     def fits(self, finding: Finding, facts: Mapping[str, Fact]) -> bool:
         """Whether this row explains the finding on a device with these facts."""
         if self.subjects and not re.fullmatch(self.subjects, finding.subject):
+            return False
+        if self.unless and re.search(self.unless, finding.reason):
             return False
         if not all(_holds(wanted, facts.get(name)) for name, wanted in self.facts.items()):
             return False

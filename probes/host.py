@@ -6,16 +6,18 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import glob
 import os
 import subprocess
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import msgspec
 
 READ_LIMIT_BYTES = 1 << 20
+LINKS_LIMIT = 40  # as the kernel follows in one path, path_resolution(7)
 RECORDED_COMMANDS = ".edge-agent/commands.json"  # in a recorded device: command line -> what it printed
 
 
@@ -42,12 +44,53 @@ class Host:
         self.environ: Mapping[str, str] = ({} if self.recorded else os.environ) if environ is None else environ
 
     def path(self, path: str) -> Path:
-        """Where the device's `path` lies on this machine."""
-        return self.root / path.lstrip("/")
+        """Where the device's `path` lies on this machine, its last part not followed when it is a link.
+
+        In a recorded device links are followed inside of its root, and nothing leads out of it.
+        """
+        if not self.recorded:
+            return Path("/") / path
+        *folders, name = [part for part in path.split("/") if part and part != "."] or [""]
+        return self._inside(folders) / name if name != ".." else self._inside([*folders, name])
+
+    def _inside(self, parts: Sequence[str]) -> Path:
+        """A path below the root with every link in it followed as the device would.
+
+        Raises:
+            OSError: the links form a ring.
+        """
+        place: list[str] = []
+        left, links = list(parts), 0
+        while left:
+            part = left.pop(0)
+            if part in ("", "."):
+                continue
+            if part == "..":
+                place = place[:-1]
+                continue
+            here = self.root.joinpath(*place, part)
+            if not here.is_symlink():
+                place.append(part)
+                continue
+            links += 1
+            if links > LINKS_LIMIT:
+                raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(here))
+            target = os.readlink(here)
+            if target.startswith("/"):
+                place = []
+            left = [*target.split("/"), *left]
+        return self.root.joinpath(*place)
+
+    def _file(self, path: str) -> Path:
+        """Like `path`, with the last part followed too."""
+        return self._inside(path.split("/")) if self.recorded else self.path(path)
 
     def exists(self, path: str) -> bool:
         """Whether `path` is there; a dangling link counts: a recorded device may lack its target."""
-        return os.path.lexists(self.path(path))
+        try:
+            return os.path.lexists(self.path(path))
+        except OSError:
+            return False
 
     def text(self, path: str) -> str | None:
         """The text of a small file with NUL bytes kept, or None when it is missing or can't be read.
@@ -56,7 +99,7 @@ class Host:
         """
         data = b""
         try:
-            with open(self.path(path), "rb", buffering=0) as file:
+            with open(self._file(path), "rb", buffering=0) as file:
                 # procfs gives a page at a time: one read of /proc/cpuinfo or maps is not the whole
                 while len(data) < READ_LIMIT_BYTES:
                     part = file.read(READ_LIMIT_BYTES - len(data))
@@ -83,8 +126,8 @@ class Host:
 
     def glob(self, pattern: str) -> list[str]:
         """The device's paths that match, sorted."""
-        found = glob.glob(str(self.path(pattern)))
-        base = "" if not self.recorded else str(self.root)
+        base = str(self.root) if self.recorded else ""
+        found = glob.glob(f"{glob.escape(base)}/{pattern.lstrip('/')}")
         return sorted("/" + name[len(base) :].lstrip("/") for name in found)
 
     def link(self, path: str) -> str | None:
@@ -96,7 +139,10 @@ class Host:
 
     def readable(self, path: str) -> bool:
         """Whether this user may read `path`. Only reading is tried: /dev/nvmap is 0440 on some releases."""
-        return os.access(self.path(path), os.R_OK)
+        try:
+            return os.access(self._file(path), os.R_OK)
+        except OSError:
+            return False
 
     def run(self, argv: list[str], timeout_s: float = 10.0) -> CommandResult:
         """Run a command to its end, or look it up when the device is a recorded one.

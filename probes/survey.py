@@ -22,7 +22,7 @@ def survey(
 
     Args:
         checks: what to run.
-        jobs: how many at once, >= 1; None for one more than there are processors for us: checks wait for disk and driver.
+        jobs: how many at once, >= 1; None for one more than our processors: checks wait for disk and driver.
         on_finding: called in this thread with each finding as it comes.
         environ: the checks' whole environment; None for this process's own.
 

@@ -23,7 +23,7 @@ def runners() -> Mapping[str, Runner]:
 
     Returns: a file that can't be imported is among them, and says why when asked to accept a model.
     """
-    return _found(FOLDER)
+    return find(FOLDER)
 
 
 def runner(name: str) -> Runner:
@@ -39,7 +39,8 @@ def runner(name: str) -> Runner:
 
 
 @functools.cache
-def _found(folder: Path) -> Mapping[str, Runner]:
+def find(folder: Path) -> Mapping[str, Runner]:
+    """The runners whose files lie in `folder`, imported as modules of this package."""
     found: dict[str, Runner] = {}
     for path in sorted(folder.glob("*.py")):
         if MARK.search(path.read_text("utf-8")):

@@ -181,7 +181,7 @@ def _wrong_device(route: Route, backend: Backend, choices: Choices) -> tuple[str
     if route.device_kind is DeviceKind.UNKNOWN:
         return "its check did not prove on which device it ran", ""
     software = backend.kind is DeviceKind.GPU and route.device_kind is not DeviceKind.GPU
-    if False:
+    if software and not choices.allow_software_devices:
         return (
             f"{where} is a software device ({route.device_kind.value}), not a GPU",
             "install the driver of the GPU, or admit software devices for a test: --allow-software-devices",

@@ -175,4 +175,4 @@ def test_no_process_is_left_behind_by_a_kill_during_the_survey(agent: Agent, pla
                     found.append(name)
         return found
 
-    wait_for(f"the end of the survey of {pid}", lambda: not of_this_agent(), 15)
+    wait_for(f"the end of the survey of {pid}", lambda: not of_this_agent(), 2.5)

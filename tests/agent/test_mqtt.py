@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import socket
+import subprocess
 import sys
 import threading
 import time
@@ -15,6 +17,12 @@ import pytest
 from bench import BASE, PROJECT, Agent, Mosquitto, Plane, late_subscriber, wait_for
 
 from agent.broker import Broker, free_port
+from agent.config import MqttSection
+from agent.mqtt import Mqtt
+from agent.outbox import Outbox
+from agent.records import Incoming, Message
+from agent.store import Store
+from agent.topics import Topics
 
 
 @pytest.fixture
@@ -191,8 +199,6 @@ def test_the_first_connects_may_fail_in_every_way_of_a_boot(
     mosquitto: Mosquitto, make_agent: Callable[..., Agent], plane: Plane, tmp_path: Path
 ) -> None:
     """Case MQ-15: the system's own answers, in its order; the sixth attempt succeeds."""
-    import subprocess
-
     agent = make_agent(mosquitto.port)
     agent.environ["EDGE_AGENT_MQTT_RECONNECT_MAX_S"] = "0.3"
     with open(agent.log, "wb") as log:
@@ -237,14 +243,61 @@ def test_the_embedded_broker_does_for_a_whole_life(make_agent: Callable[..., Age
         plane.close()
 
 
+def test_a_command_that_was_not_recorded_is_not_acknowledged_and_comes_again(
+    mosquitto: Mosquitto, plane: Plane, tmp_path: Path
+) -> None:
+    """The broker keeps what it has no PUBACK for; a device that loses power before it has written gets it again."""
+    store = Store(tmp_path / "state")
+    outbox = Outbox(store, 1 << 20, 3600)
+    taken: list[Incoming] = []
+    lives: list[Mqtt] = []
+
+    def live(record: bool) -> Mqtt:
+        def take(incoming: Incoming) -> bool:
+            taken.append(incoming)
+            return record
+
+        life = Mqtt(
+            MqttSection(host="127.0.0.1", port=mosquitto.port),
+            Topics(prefix="edge/v1", device_id="bench"),
+            outbox,
+            status=lambda online, connection: b'{"state":"test"}',
+            next_connection=lambda: len(lives),
+            on_command=take,
+            on_connected=lambda _: None,
+        )
+        life.start()
+        wait_for("connection", lambda: life.connected)
+        lives.append(life)
+        return life
+
+    first = live(record=False)
+    time.sleep(0.3)
+    plane.send(b'{"id":"a"}')
+    wait_for("the command", lambda: len(taken) == 1)
+    first.stop(1)
+    second = live(record=True)
+    wait_for("the command again", lambda: len(taken) == 2)
+    second.stop(1)
+    live(record=True).stop(1)
+    store.close()
+    assert [one.payload for one in taken] == [b'{"id":"a"}'] * 2
+
+
 def test_a_retained_command_is_not_carried_out_by_mqtt_3_1_1(
     mosquitto: Mosquitto, make_agent: Callable[..., Agent], plane: Plane, diary: Path
 ) -> None:
     plane.send({"id": "old", "verb": "nap", "arguments": {"diary": str(diary)}}, retain=True)
-    make_agent(mosquitto.port, mqtt='protocol = "3.1.1"').start()
+    agent = make_agent(mosquitto.port, mqtt='protocol = "3.1.1"').start()
     end = plane.end("old")
     assert (end["state"], end["error"]["code"]) == ("rejected", "retained")
     assert not diary.exists()
+    agent.stop()
+    agent.start()  # the broker delivers it again: that is nobody's question
+    plane.wait_status("online")
+    plane.command("new", "nap", diary=str(diary))
+    plane.end("new")
+    assert plane.names("old") == ["rejected"]
 
 
 def test_a_retained_command_is_not_even_delivered_by_mqtt_5(
@@ -286,8 +339,6 @@ def test_a_broker_that_refuses_a_topic_makes_the_agent_degraded_and_nothing_is_t
 def test_wrong_credentials_are_said_and_a_corrected_password_file_is_taken(
     tmp_path: Path, make_agent: Callable[..., Agent]
 ) -> None:
-    import subprocess
-
     passwords, password = tmp_path / "passwords", tmp_path / "password"
     subprocess.run(["mosquitto_passwd", "-c", "-b", str(passwords), "jetson", "right"], check=True, capture_output=True)
     password.write_text("wrong\n")
@@ -368,9 +419,6 @@ def test_a_message_that_is_larger_than_the_broker_takes_does_not_block_those_beh
     try:
         agent = make_agent(broker.port)
         agent.state.mkdir()
-        from agent.records import Message
-        from agent.store import Store
-
         store = Store(agent.state)
         store.add_messages([Message(topic=f"{BASE}/events/large", payload=b"x" * 5000)])
         store.close()
@@ -392,8 +440,6 @@ def test_another_major_version_of_paho_is_one_clear_line(tmp_path: Path, make_ag
     (package.parent / "__init__.py").write_text("")
     (package / "__init__.py").write_text('__version__ = "1.6.1"\n')
     (package / "client.py").write_text("class Client:\n    def __init__(self, client_id=''):\n        pass\n")
-    import subprocess
-
     agent = make_agent(1883)
     done = subprocess.run(
         [sys.executable, "-m", "agent", "daemon", "--config", str(agent.config)],
@@ -407,3 +453,74 @@ def test_another_major_version_of_paho_is_one_clear_line(tmp_path: Path, make_ag
     assert done.returncode == 1
     assert done.stderr.count("\n") == 1
     assert "paho-mqtt 1.6.1 is installed; this agent needs paho-mqtt >= 2.0, < 3" in done.stderr
+
+
+@pytest.fixture
+def pki(tmp_path: Path) -> Path:
+    """A small authority with a certificate for the broker and one for the device."""
+    if shutil.which("openssl") is None:
+        pytest.skip("openssl is not installed: nothing was encrypted")
+    folder = tmp_path / "pki"
+    folder.mkdir()
+
+    def openssl(*words: str) -> None:
+        subprocess.run(["openssl", *words], cwd=folder, check=True, capture_output=True)
+
+    curve = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes")
+    openssl("req", "-x509", *curve, "-keyout", "ca.key", "-out", "ca.pem", "-days", "2", "-subj", "/CN=test")
+    (folder / "san").write_text("subjectAltName=IP:127.0.0.1\n")
+    for name in ("broker", "device"):
+        openssl("req", *curve, "-keyout", f"{name}.key", "-out", f"{name}.csr", "-subj", f"/CN={name}")
+        signing = ("-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial", "-days", "2", "-extfile", "san")
+        openssl("x509", "-req", "-in", f"{name}.csr", *signing, "-out", f"{name}.pem")
+    openssl("req", "-x509", *curve, "-keyout", "other.key", "-out", "other.pem", "-days", "2", "-subj", "/CN=other")
+    return folder
+
+
+def test_certificates_are_demanded_and_shown_on_both_sides(
+    tmp_path: Path, pki: Path, make_agent: Callable[..., Agent], diary: Path
+) -> None:
+    (tmp_path / "broker").mkdir()
+    tls = f"cafile {pki}/ca.pem\ncertfile {pki}/broker.pem\nkeyfile {pki}/broker.key\nrequire_certificate true\n"
+    secure = free_port()
+    broker = Mosquitto(tmp_path / "broker", extra=f"listener {secure} 127.0.0.1\n{tls}").start()
+    try:
+        agent = make_agent(
+            secure, more=f'[mqtt.tls]\nca = "{pki}/ca.pem"\ncert = "{pki}/device.pem"\nkey = "{pki}/device.key"'
+        )
+        agent.start()
+        plane = Plane(broker.port)
+        plane.wait_status("online")
+        plane.command("c", "nap", diary=str(diary), words=["x" * 100_000])
+        assert plane.end("c")["state"] == "succeeded"
+        assert plane.of("streams/c")[0]["text"] == "x" * 100_000
+        plane.send({"id": "d", "verb": "nap", "padding": "y" * 300_000, "arguments": {"diary": str(diary)}})
+        assert plane.end("d")["state"] == "succeeded"
+        assert agent.stop() == 0
+        plane.close()
+    finally:
+        broker.kill()
+
+
+def test_a_broker_with_a_certificate_of_somebody_else_is_not_trusted(
+    tmp_path: Path, pki: Path, make_agent: Callable[..., Agent]
+) -> None:
+    (tmp_path / "broker").mkdir()
+    secure = free_port()
+    tls = f"certfile {pki}/broker.pem\nkeyfile {pki}/broker.key\n"
+    broker = Mosquitto(tmp_path / "broker", extra=f"listener {secure} 127.0.0.1\n{tls}").start()
+    try:
+        agent = make_agent(secure, more=f'[mqtt.tls]\nca = "{pki}/other.pem"').start()
+        wait_for("the log", lambda: "the broker's certificate was not accepted" in agent.said)
+        assert "Traceback" not in agent.said
+    finally:
+        broker.kill()
+
+
+def test_a_missing_certificate_file_is_named(make_agent: Callable[..., Agent]) -> None:
+    agent = make_agent(1, more='[mqtt.tls]\nca = "/nonexistent/ca.pem"').start()
+    wait_for(
+        "the log",
+        lambda: "/nonexistent/ca.pem: No such file or directory" in agent.said or "No such file" in agent.said,
+    )
+    assert "Traceback" not in agent.said

@@ -62,7 +62,7 @@ ROWS: list[tuple[str, str, dict[str, Fact], str, Near]] = [
         "NvRmMemInitNvmap failed with Permission denied",
         "NvRmMemMap failed",
     ),
-    ("CUDA can't open its devices", "cuda", ORIN, "cuInit answered 801 (CUDA_ERROR_NOT_SUPPORTED)", PC),
+    ("CUDA can't open its devices", "cuda", ORIN, "cuInit: CUDA_ERROR_NOT_SUPPORTED (801)", PC),
     (
         "the library is an empty placeholder",
         "tensorrt",
@@ -179,8 +179,8 @@ ROWS: list[tuple[str, str, dict[str, Fact], str, Near]] = [
         "WebGPU stands on Vulkan or OpenGL ES",
         "webgpu",
         PC,
-        "Request adapter failed (3): No suitable graphics adapter found; vulkan drivers/libraries could not be loaded",
-        "Request adapter failed (3): device lost",
+        "wgpu-native found no adapter, neither by Vulkan nor by OpenGL ES",
+        "wgpu-native found no adapter; VK_DRIVER_FILES=/nonexistent.json may hide the drivers",
     ),
 ]
 
@@ -232,6 +232,12 @@ def test_what_works_or_is_not_known_comes_back_unchanged() -> None:
     assert diagnose(unknown, ORIN) is unknown
 
 
+def test_a_check_that_has_found_the_cause_itself_is_not_told_another() -> None:
+    reason = "OCL_ICD_VENDORS=/x hides every OpenCL driver (clGetPlatformIDs failed: PLATFORM_NOT_FOUND_KHR)"
+    finding = broken("opencl", reason)
+    assert diagnose(finding, ORIN) is finding
+
+
 def test_a_condition_on_a_fact_that_is_not_known_is_not_fulfilled() -> None:
     row = Diagnosis(symptom="x", facts={"is_jetson": False}, cause="c", remedy="r", source="s")
     assert not row.fits(broken("cuda", "x"), {})
@@ -256,5 +262,7 @@ def test_a_wrong_key_in_a_table_is_named(tmp_path: Path) -> None:
 
 def test_importing_reads_no_table_and_no_toml_library() -> None:
     code = "import sys, probes.diagnose; print('tomllib' in sys.modules or 'tomli' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], cwd=TABLE.parents[1], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=TABLE.parents[1], capture_output=True, text=True, check=True
+    )
     assert done.stdout == "False\n"

@@ -337,6 +337,23 @@ def test_a_wrong_name_ends_with_2_and_the_nearest_right_one() -> None:
     assert done.stderr.endswith("no probe is called 'hardwear'; did you mean 'hardware'?\n")
 
 
+def test_a_root_that_is_no_folder_ends_with_2() -> None:
+    done = probes("--root", "/nonexistent")
+    assert (done.returncode, done.stderr.splitlines()[-1]) == (
+        2,
+        "python -m probes: error: --root /nonexistent: no such folder",
+    )
+
+
+def test_ctrl_c_ends_with_130_and_no_traceback() -> None:
+    command = [sys.executable, "-m", "probes", "hangs"]
+    ours = subprocess.Popen(command, cwd=PROJECT, env=ENVIRON, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    time.sleep(1)
+    ours.send_signal(signal.SIGINT)
+    assert ours.communicate(timeout=10) == (b"", b"")
+    assert ours.returncode == 130
+
+
 def test_one_name_prints_one_finding_as_json() -> None:
     done = probes("raises", **{PROBE_PATH: str(FOLDER)})
     assert done.returncode == 0

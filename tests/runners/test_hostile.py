@@ -169,6 +169,17 @@ SEEDS = {
         {"names": "{0: 'a', 1: 'b'}"},
     ),
 }
+
+
+def test_no_more_than_a_limit_is_read_of_a_header(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "model.gguf"
+    path.write_bytes(gguf({"x": Texts(["w" * 100] * 20_000)}))
+    assert inspect(str(path)).format == "gguf"
+    monkeypatch.setattr("runners.formats.source.HEADER_LIMIT_BYTES", 1 << 20)
+    with pytest.raises(ModelRejected, match="1 MiB were read"):
+        inspect(str(path))
+
+
 MUTATIONS = 1500
 EDGES = (0, 1, 7, 8, 9, 0x7F, 0x80, 0xFF)
 

@@ -6,7 +6,7 @@ import struct
 from pathlib import Path
 
 import pytest
-from model_files import MODELS, classifier, external, field, onnx, tensor, tensor_type
+from model_files import MODELS, classifier, external, field, onnx, tensor, tensor_type, varint
 
 from runners.contract import ModelRejected
 from runners.formats.onnx import dynamic_axes
@@ -72,6 +72,14 @@ def test_an_integer_beyond_32_bits_is_counted_and_told() -> None:
 def test_an_integer_within_32_bits_is_no_warning(tmp_path: Path) -> None:
     index = tensor("i", [2], 7, struct.pack("<2q", -(1 << 31), (1 << 31) - 1))
     assert read(tmp_path, onnx(classifier() + field(5, index))).warnings == ()
+
+
+@pytest.mark.parametrize(("value", "out"), [(-(1 << 31), 0), (1 << 31, 1), (-(1 << 31) - 1, 1)])
+def test_packed_and_loose_integers_are_compared_with_32_bits(tmp_path: Path, value: int, out: int) -> None:
+    packed = tensor("i", [1], 7, more=field(7, varint(value)))
+    loose = tensor("j", [1], 7, more=field(7, value))
+    model = read(tmp_path, onnx(classifier() + field(5, packed) + field(5, loose)))
+    assert model.metadata.get("int64_out_of_int32", 0) == 2 * out
 
 
 def test_a_clip_with_a_limit_from_an_input_names_the_node() -> None:

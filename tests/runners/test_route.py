@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -301,6 +302,8 @@ def test_an_unknown_runtime_is_told_with_the_known_ones() -> None:
     assert "llama_cpp" in caught.value.remedy
 
 
-def test_a_runner_that_can_not_be_imported_does_not_vanish() -> None:
-    made = plan(LLM, report(), {"x": registry.Unusable("x", "runners/x.py can't be imported: no module y")})
-    assert made.refused[0].reason == "runners/x.py can't be imported: no module y"
+def test_a_runner_that_can_not_be_imported_does_not_vanish(tmp_path: Path) -> None:
+    (tmp_path / "not_there.py").write_text("BACKENDS = ()\n")
+    made = plan(LLM, report(), registry.find(tmp_path))
+    assert made.refused[0].runtime == "not_there"
+    assert "runners/not_there.py can't be imported" in made.refused[0].reason

@@ -1,0 +1,89 @@
+"""A recorded device is a world of its own: its links, its commands, its missing environment."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from probes.host import RECORDED_COMMANDS, Host
+
+
+@pytest.fixture
+def device(tmp_path: Path) -> Path:
+    (tmp_path / "etc/vulkan/icd.d").mkdir(parents=True)
+    (tmp_path / "usr/lib/nvidia").mkdir(parents=True)
+    (tmp_path / "usr/lib/nvidia/icd.json").write_text("manifest of the device\n")
+    (tmp_path / "etc/vulkan/icd.d/nvidia_icd.json").symlink_to("/usr/lib/nvidia/icd.json")
+    (tmp_path / "lib").symlink_to("usr/lib")
+    return tmp_path
+
+
+def test_an_absolute_link_is_followed_inside_of_the_device(device: Path) -> None:
+    assert Host(device).text("/etc/vulkan/icd.d/nvidia_icd.json") == "manifest of the device\n"
+
+
+def test_a_linked_folder_is_followed(device: Path) -> None:
+    assert Host(device).line("/lib/nvidia/icd.json") == "manifest of the device"
+
+
+def test_nothing_leads_out_of_a_recorded_device(device: Path) -> None:
+    (device / "etc/hostname").symlink_to("/../../../../../../etc/hostname")
+    (device / "etc/out").symlink_to("../" * 40 + "etc/hostname")
+    host = Host(device)
+    assert host.text("/etc/hostname") is None
+    assert host.text("/etc/out") is None
+    assert host.text("/../../../../../../../../etc/hostname") is None
+
+
+def test_a_ring_of_links_is_no_file(device: Path) -> None:
+    (device / "etc/a").symlink_to("b")
+    (device / "etc/b").symlink_to("a")
+    assert Host(device).text("/etc/a") is None
+
+
+def test_a_link_without_its_target_exists_and_has_no_text(device: Path) -> None:
+    (device / "etc/gone").symlink_to("/nowhere")
+    host = Host(device)
+    assert host.exists("/etc/gone")
+    assert host.link("/etc/gone") == "/nowhere"
+    assert host.text("/etc/gone") is None
+
+
+def test_paths_that_match_are_the_devices_own_even_below_an_odd_folder(tmp_path: Path) -> None:
+    root = tmp_path / "rack [1]"
+    (root / "dev").mkdir(parents=True)
+    (root / "dev/nvmap").touch()
+    assert Host(root).glob("/dev/nv*") == ["/dev/nvmap"]
+
+
+def test_a_recorded_device_answers_commands_from_its_record_and_nothing_else(device: Path) -> None:
+    path = device / RECORDED_COMMANDS
+    path.parent.mkdir()
+    path.write_text('{"uname -r": "5.15.148-tegra\\n"}')
+    host = Host(device)
+    assert host.run(["uname", "-r"]).stdout == "5.15.148-tegra\n"
+    assert host.run(["uname", "-m"]).returncode is None
+    assert "not in the recorded device" in host.run(["uname", "-m"]).reason
+
+
+def test_a_recorded_device_has_no_libraries_and_none_of_our_environment(device: Path) -> None:
+    host = Host(device)
+    assert host.environ == {}
+    with pytest.raises(OSError, match="recorded device"):
+        host.load_library("libc.so.6")
+
+
+def test_this_machine_is_read_as_it_is() -> None:
+    host = Host()
+    assert not host.recorded
+    assert host.environ is os.environ
+    assert host.line("/proc/self/comm")
+    assert "/proc/self" in host.glob("/proc/sel?")
+
+
+def test_a_command_that_is_not_there_or_does_not_end_says_so() -> None:
+    host = Host()
+    assert host.run(["edge-agent-no-such-command"]).reason == "edge-agent-no-such-command: not found"
+    assert "no answer in 0.1 s" in host.run(["sleep", "5"], timeout_s=0.1).reason
