@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterable, Mapping
 from probes.contract import Finding
 from probes.isolation import Check, execute
 
+WAKE_S = 0.5  # `_thread.interrupt_main` does not end a wait; only between two waits is it seen
+
 
 def survey(
     checks: Iterable[Check],
@@ -51,7 +53,7 @@ def survey(
         for thread in threads:
             thread.start()
         for _ in longest_first:
-            finding = done.get()
+            finding = wait_for(done)
             if isinstance(finding, BaseException):
                 raise finding
             findings.append(finding)
@@ -67,3 +69,10 @@ def survey(
                 thread.join()
         os.close(stop_fd)
     return tuple(sorted(findings, key=lambda finding: (finding.layer, finding.subject)))
+
+
+def wait_for(done: queue.SimpleQueue[Finding | BaseException]) -> Finding | BaseException:
+    """The next one, however long it takes; in steps, so that an interrupt is seen that is no signal."""
+    while True:
+        with contextlib.suppress(queue.Empty):
+            return done.get()

@@ -141,8 +141,6 @@ def device(tmp_path_factory: pytest.TempPathFactory) -> Device:
     base = tmp_path_factory.mktemp("ansible")
     build_wheels(VERSION, base / "wheels", base / "source")
     build_wheels(NEXT_VERSION, base / "wheels", base / "source-next", "--no-deps")
-    for folder in ("etc/systemd/system", "etc/sysusers.d", "etc/tmpfiles.d"):
-        (base / "device" / folder).mkdir(parents=True)
     torn = base / "device" / "opt/edge-agent/releases" / VERSION / "bin"
     torn.mkdir(parents=True)
     (torn / "edge-agent").write_text("")

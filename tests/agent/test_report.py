@@ -159,7 +159,7 @@ def test_a_survey_of_named_subjects_has_these_only_and_tells_each() -> None:
 def test_the_host_s_environment_is_that_of_its_checks(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(
         '"""Mine."""\nimport os\nfrom probes.contract import Finding, Status\nLAYER = 3\n'
-        'def check(host):\n'
+        "def check(host):\n"
         '    return Finding(subject="mine", layer=LAYER, status=Status.WORKS, version=os.environ["MINE"])\n'
     )
     environ = {**os.environ, PROBE_PATH: str(tmp_path), "MINE": "7"}

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import _thread
 import os
 import resource
 import signal
@@ -220,6 +221,16 @@ def test_a_process_that_not_even_sigkill_ends_is_told() -> None:
 # ---- nothing is left when we go ------------------------------------------------------------------------------------
 
 
+def started_pids(pids: Path) -> list[int]:
+    """Waits for the check that forks and hangs; gives its numbers."""
+    until = time.monotonic() + 20
+    while not pids.exists() and time.monotonic() < until:
+        time.sleep(0.02)
+    numbers = [int(word) for word in pids.read_text().split()]
+    assert all(map(is_running, numbers))
+    return numbers
+
+
 @pytest.fixture
 def surveying(tmp_path: Path) -> Callable[[int], list[int]]:
     """Starts a survey of a forking, hanging check in a process, sends it a signal; gives the numbers of the check's."""
@@ -232,11 +243,7 @@ def surveying(tmp_path: Path) -> Callable[[int], list[int]]:
             "survey([probe_check('forks_and_hangs')])"
         )
         ours = subprocess.Popen([sys.executable, "-c", code], cwd=PROJECT, env=environ, stderr=subprocess.PIPE)
-        until = time.monotonic() + 20
-        while not pids.exists() and time.monotonic() < until:
-            time.sleep(0.02)
-        numbers = [int(word) for word in pids.read_text().split()]
-        assert all(map(is_running, numbers))
+        numbers = started_pids(pids)
         ours.send_signal(number)
         ours.communicate(timeout=10)
         return numbers
@@ -299,6 +306,14 @@ def test_an_error_in_the_callback_ends_the_survey_and_its_checks() -> None:
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("survey-")]
 
 
+def test_an_interrupt_from_another_thread_ends_the_survey_and_its_checks() -> None:
+    started = time.monotonic()
+    threading.Timer(0.5, _thread.interrupt_main).start()
+    with pytest.raises(KeyboardInterrupt):
+        survey([fixture_check("hangs", deadline_s=60)], environ=ENVIRON)
+    assert time.monotonic() - started < 10
+
+
 # ---- listing and command line --------------------------------------------------------------------------------------
 
 
@@ -345,10 +360,11 @@ def test_a_root_that_is_no_folder_ends_with_2() -> None:
     )
 
 
-def test_ctrl_c_ends_with_130_and_no_traceback() -> None:
-    command = [sys.executable, "-m", "probes", "hangs"]
-    ours = subprocess.Popen(command, cwd=PROJECT, env=ENVIRON, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    time.sleep(1)
+def test_ctrl_c_ends_with_130_and_no_traceback(tmp_path: Path) -> None:
+    environ = {**ENVIRON, "FORKED_PID_FILE": str(tmp_path / "pids")}
+    command = [sys.executable, "-m", "probes", "forks_and_hangs"]
+    ours = subprocess.Popen(command, cwd=PROJECT, env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    started_pids(tmp_path / "pids")
     ours.send_signal(signal.SIGINT)
     assert ours.communicate(timeout=10) == (b"", b"")
     assert ours.returncode == 130
