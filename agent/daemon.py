@@ -163,7 +163,8 @@ class Daemon:
             now_s = time.monotonic()
             if now_s - kept_s > HOUSEKEEPING_S:
                 kept_s = now_s
-                self.outbox.check_disk()
+                if self.outbox.unavailable:  # a healthy disk is not worn by asking
+                    self.outbox.check_disk()
                 self.outbox.bound()
             if now_s - trimmed_s > TRIM_S:
                 trimmed_s = now_s

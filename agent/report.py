@@ -7,8 +7,6 @@ import hashlib
 import re
 from collections.abc import Callable, Iterable, Sequence
 
-import msgspec
-
 from agent.clock import synchronised, wall_text
 from agent.identity import hardware_serial
 from agent.version import VERSION
@@ -157,8 +155,3 @@ def kernel_synchronised() -> bool | None:
         return None
     status = ctypes.c_int.from_buffer(timex, TIMEX_STATUS_WORD * word).value
     return not status & STA_UNSYNC
-
-
-def to_json(report: CapabilityReport) -> bytes:
-    """The report as it is published and stored."""
-    return msgspec.json.encode(report)

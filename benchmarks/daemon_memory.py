@@ -47,7 +47,7 @@ def measure(minutes: float, warm_up_minutes: float) -> dict[str, float]:
             daemon = subprocess.Popen(command, stdout=log, stderr=log)
         try:
             time.sleep(warm_up_minutes * 60)
-            samples = []
+            samples: list[float] = []
             end_s = time.monotonic() + minutes * 60
             while not samples or time.monotonic() < end_s:
                 samples.append(pss_kib(daemon.pid) / 1024)

@@ -42,7 +42,6 @@ def answer(subject: str, layer: int, work: Callable[[], Finding], fd: int = 1) -
     faulthandler.enable()
     prefer_for_oom_killer()
     if fd != 1:
-        os.set_inheritable(fd, False)  # commands that the check starts must not keep the answer open
         die_with_parent()
     try:
         data = msgspec.json.encode(work())

@@ -75,4 +75,4 @@ def wait_for(done: queue.SimpleQueue[Finding | BaseException]) -> Finding | Base
     """The next one, however long it takes; in steps, so that an interrupt is seen that is no signal."""
     while True:
         with contextlib.suppress(queue.Empty):
-            return done.get()
+            return done.get(timeout=WAKE_S)
