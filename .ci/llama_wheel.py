@@ -99,9 +99,7 @@ def build(folder: Path, flags: list[str]) -> Path | None:
         built = next(iter(sorted(unfinished.glob("*.whl"))), None)
         if code != 0 or built is None:
             print("\n".join(log_path.read_text(encoding="utf-8").splitlines()[-8:]))
-            print(
-                f"setup: llama-cpp-python could not be built (exit status {code}); the whole log: {log_path}"
-            )
+            print(f"setup: llama-cpp-python could not be built (exit status {code}); the whole log: {log_path}")
             return None
         return Path(shutil.move(str(built), folder / built.name))
     finally:

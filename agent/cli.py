@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import io
+import os
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 import click
@@ -60,7 +63,7 @@ def probe(subjects: tuple[str, ...], as_json: bool, root: str) -> None:
 
 
 @cli.command(epilog="Examples: edge-agent plan model.gguf; edge-agent plan --require-gpu --json model.onnx")
-@click.argument("model", type=click.Path())
+@click.argument("model", type=click.Path(readable=False))
 @json_option
 @root_option
 @click.option("--report", "report_path", type=click.Path(exists=True, dir_okay=False), help="A saved `probe --json`.")
@@ -76,7 +79,7 @@ def plan(model: str, **options: Any) -> None:
 
 
 @cli.command(epilog="Examples: edge-agent run model.gguf 'Why is the sky blue?'; edge-agent run model.onnx pictures/")
-@click.argument("model", type=click.Path())
+@click.argument("model", type=click.Path(readable=False))
 @click.argument("inputs", nargs=-1, metavar="PROMPT | IMAGES...")
 @json_option
 @click.option("--report", "report_path", type=click.Path(exists=True, dir_okay=False), help="A saved `probe --json`.")
@@ -105,11 +108,11 @@ def run(model: str, inputs: tuple[str, ...], **options: Any) -> None:
 @click.option("--config", "config_path", type=click.Path(dir_okay=False), help="TOML file.")
 def daemon(config_path: str | None) -> None:
     """Publish this device's capabilities over MQTT and obey a control plane's commands."""
-    from agent.config import ConfigError, load
+    from agent.config import ConfigError, load_or_last_good
     from agent.daemon import run_daemon
 
     try:
-        config = load(config_path)
+        config = load_or_last_good(config_path)
     except ConfigError as error:
         fail(str(error), EXIT_USAGE)
     sys.exit(run_daemon(config))
@@ -144,13 +147,32 @@ def demo(stay: bool, out: str, as_json: bool) -> None:
 
 def fail(message: str, code: int = EXIT_FAILED) -> Any:
     """Say what went wrong on stderr and end."""
-    click.echo(f"edge-agent: {message}", err=True)
+    from runners.formats.gguf import printable
+
+    click.echo(f"edge-agent: {printable(message)}", err=True)
     sys.exit(code)
+
+
+def say_everything() -> None:
+    """Let output and messages hold what the terminal's encoding has not: it is spelled out, and is no error."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def require_text(arguments: Sequence[str]) -> None:
+    """End with 2 for an argument that is no text: neither JSON nor a model's process could be told about it."""
+    for argument in arguments:
+        if any("\ud800" <= character <= "\udfff" for character in argument):
+            encoding = sys.getfilesystemencoding()
+            fail(f"{os.fsencode(argument)!r} is no text in {encoding}: give the file another name", EXIT_USAGE)
 
 
 def main() -> None:
     """Run the command line; whatever happens, a person reads a sentence and not a traceback."""
+    say_everything()
     try:
+        require_text(sys.argv[1:])
         cli.main(prog_name="edge-agent", standalone_mode=False)
     except click.ClickException as error:
         error.show()
@@ -161,8 +183,6 @@ def main() -> None:
         sys.stderr.close()  # the reader of our output has gone: nothing is left to say to it
         sys.exit(EXIT_FAILED)
     except Exception as error:  # the outermost boundary
-        import os
-
         if os.environ.get("EDGE_AGENT_DEBUG"):
             raise
         fail(f"internal error: {type(error).__name__}: {error} (set EDGE_AGENT_DEBUG=1 for the traceback)")

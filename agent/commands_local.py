@@ -19,6 +19,7 @@ from agent.report import known_subjects, survey_report
 from probes.contract import CapabilityReport, DeviceKind, Finding, Status
 from probes.host import Host
 from runners.contract import RunnerError
+from runners.formats.gguf import printable
 from runners.inspect import inspect
 from runners.model import ModelInfo
 from runners.registry import runners
@@ -43,8 +44,9 @@ def fail_with(error: RunnerError, as_json: bool) -> int:
     """Say an expected trouble with its remedy; returns the exit status."""
     code = EXIT_NOT_ON_ACCELERATOR if error.code == "not_on_gpu" else EXIT_FAILED
     if as_json:
-        print_json({"error": {"code": error.code, "reason": error.reason, "remedy": error.remedy}})
-    click.echo(f"edge-agent: {error.reason}" + (f"\n  → {error.remedy}" if error.remedy else ""), err=True)
+        print_line({"error": {"code": error.code, "reason": error.reason, "remedy": error.remedy}})
+    told = error.reason + (f"\n  → {error.remedy}" if error.remedy else "")
+    click.echo(f"edge-agent: {printable(told)}", err=True)
     return code
 
 
@@ -243,7 +245,7 @@ def run_images(
         if as_json:
             print_line(result)
         else:
-            click.echo(show.classes_text(dict(result)))
+            click.echo(printable(show.classes_text(dict(result))))
 
     return run_vision(info.path, request, report, run_options, on_result=show_result)
 

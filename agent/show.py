@@ -11,6 +11,7 @@ from rich.text import Text
 
 from probes.contract import CapabilityReport, DeviceKind, Finding, Status
 from runners.contract import Placement
+from runners.formats.gguf import printable
 from runners.route import Plan, Route
 from runners.timing import Timing
 
@@ -143,7 +144,7 @@ def road(route: Route) -> str:
 
 def model_label(model: ModelInfo) -> str:
     """The file's name, as a person knows it."""
-    return model.path.rpartition("/")[2]
+    return printable(model.path.rpartition("/")[2])
 
 
 def describe_model(model: ModelInfo) -> str:

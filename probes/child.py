@@ -117,7 +117,11 @@ def die_with_parent() -> None:
     os.close(null)
 
 
-def prefer_for_oom_killer() -> None:
-    """When memory runs out, the kernel should take a check and not the agent; see proc(5), oom_score_adj."""
+def prefer_for_oom_killer(score: int = 1000) -> None:
+    """When memory runs out, the kernel should take this process and not the agent.
+
+    Args:
+        score: -1000 to 1000, see proc(5), oom_score_adj. A container may forbid it; the kernel then goes by size.
+    """
     with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w", encoding="ascii") as file:
-        file.write("1000")
+        file.write(str(score))

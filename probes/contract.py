@@ -57,6 +57,11 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=False):
     elapsed_s: float | None = None
     timer: str = ""
 
+    @property
+    def is_right(self) -> bool:
+        """Whether a device gave the known answer; a mere reading, which expects none, is no proof."""
+        return bool(self.device and self.expected) and self.value == self.expected
+
 
 class Device(msgspec.Struct, frozen=True, kw_only=True):
     """One device that an API lists. `index` is the API's own number, before any filtering."""
@@ -97,7 +102,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def device_kind(self) -> DeviceKind:
         """The best kind of device on which something was executed with the right answer."""
-        kinds = [e.device_kind for e in self.evidence if e.device and e.value == e.expected]
+        kinds = [e.device_kind for e in self.evidence if e.is_right]
         for kind in (DeviceKind.GPU, DeviceKind.NPU, DeviceKind.CPU):
             if kind in kinds:
                 return kind

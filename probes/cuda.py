@@ -7,6 +7,7 @@ Not yet seen working on a device: no GPU was at hand.
 from __future__ import annotations
 
 import contextlib
+import functools
 import re
 from importlib import metadata
 
@@ -30,6 +31,8 @@ GROUP_NODES = {
     "the owner of": ("/dev/nvidia0", "/dev/nvidiactl", "/dev/nvidia-uvm"),
 }
 ACCESS_CODES = (100, 101, 304, 800, 801, 999)  # one cause, missing groups, gives any of these
+VISIBLE = "CUDA_VISIBLE_DEVICES"
+_finding = functools.partial(saxpy.finding, "cuda", LAYER)
 RUNTIME_REMEDY = "start the container with --runtime nvidia, or --device nvidia.com/gpu=all (CDI)"
 
 
@@ -40,6 +43,7 @@ class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
         soc: "tegra234", or None on what is no Tegra.
         blocked: device nodes that are there but that this user can't read, by group.
         gpu_dead: nvgpu's node folder holds nothing but "power".
+        visible: the value of `CUDA_VISIBLE_DEVICES`, which hides devices; None when it is not set.
     """
 
     soc: str | None
@@ -50,22 +54,23 @@ class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
     gpu_dead: bool
     libraries: list[str]
     has_nodes: bool
+    visible: str | None = None
 
 
 def read_surroundings(host: Host) -> Surroundings:
     """Look at nodes, libraries and PCI; nothing is loaded."""
-    soc = devicetree.read_device_tree(host).soc
     nodes = host.glob("/dev/nvgpu/igpu0/*")
     named = ("/dev/nvmap", "/dev/nvidia0", "/dev/nvgpu", "/dev/nvhost-ctrl-gpu")
     return Surroundings(
-        soc=soc,
-        is_jetson=soc is not None or host.exists(l4t.RELEASE_FILE),
-        in_container=any(host.exists(path) for path in ("/.dockerenv", "/run/.containerenv")),
+        soc=devicetree.read_device_tree(host).soc,
+        is_jetson=l4t.is_jetson(host),
+        in_container=host.in_container(),
         gpus=pci.nvidia_gpus(host),
         blocked={} if host.recorded else _read_blocked(host),
         gpu_dead=[node.rpartition("/")[2] for node in nodes] == ["power"],
         libraries=_read_libraries(host),
         has_nodes=any(host.exists(path) for path in named),
+        visible=host.environ.get(VISIBLE),
     )
 
 
@@ -139,6 +144,8 @@ def judge_error(error: CudaError, around: Surroundings) -> tuple[Status, str, st
     if error.number in ACCESS_CODES and around.gpu_dead:
         reason = f"{said}; /dev/nvgpu/igpu0 holds nothing but 'power': the GPU did not start at boot"
         return Status.BROKEN, reason, "switch the power off and on again; a reboot is not enough"
+    if error.number == 100 and around.visible is not None and (around.gpus or around.has_nodes):
+        return Status.BROKEN, f"{said}; {VISIBLE}={around.visible!r} may hide it", f"unset {VISIBLE}"
     if error.number == 100 and around.is_jetson and not around.has_nodes:
         return Status.ABSENT, f"{said}; there are no device nodes of the GPU", RUNTIME_REMEDY
     if error.number == 100 and not around.is_jetson and not around.gpus:
@@ -199,7 +206,7 @@ def _device_facts(devices: list[DeviceInfo]) -> dict[str, Fact]:
 def _file_facts(host: Host, around: Surroundings) -> dict[str, Fact]:
     facts: dict[str, Fact] = {"libcuda_files": around.libraries, "pycuda_version": None}
     if not host.recorded:
-        facts["cuda_visible_devices"] = host.environ.get("CUDA_VISIBLE_DEVICES")
+        facts["cuda_visible_devices"] = around.visible
         with contextlib.suppress(metadata.PackageNotFoundError):  # None already says so
             facts["pycuda_version"] = metadata.version("pycuda")  # a fact only, see docs/decisions/0002
     return facts
@@ -242,26 +249,4 @@ def check(host: Host) -> Finding:
     remedy = ""
     if status is Status.BROKEN and run.error:
         status, reason, remedy = judge_error(run.error, around)
-    return _finding(status, reason, remedy, facts, version, devices, run.evidence)
-
-
-def _finding(
-    status: Status,
-    reason: str,
-    remedy: str = "",
-    facts: dict[str, Fact] | None = None,
-    version: str = "",
-    devices: tuple[Device, ...] = (),
-    evidence: tuple[Evidence, ...] = (),
-) -> Finding:
-    return Finding(
-        subject="cuda",
-        layer=LAYER,
-        status=status,
-        reason=reason,
-        remedy=remedy,
-        version=version,
-        devices=devices,
-        facts=facts or {},
-        evidence=evidence,
-    )
+    return _finding(status, reason, remedy, facts, version=version, devices=devices, evidence=run.evidence)

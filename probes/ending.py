@@ -78,16 +78,21 @@ def how_it_failed(ending: Ending) -> str:
 
 def died_by(number: int, errors: str) -> str:
     """The signal by name and, where the crash dump on stderr tells, in which library or at which line."""
-    try:
-        name = signal.Signals(number).name
-    except ValueError:
-        name = f"signal {number}"
+    name = signal_name(number)
     before, _, dump = errors.partition(TRACE)
     place = crash_place(dump)
     words = last_line(before)
     if number == signal.SIGKILL:
         words = words or "the kernel's out-of-memory killer sends it, or somebody's kill -9"
     return f"died by {name}" + (f" in {place}" if place else "") + (f": {words}" if words else "")
+
+
+def signal_name(number: int) -> str:
+    """The signal's name; real-time signals between the first and the last have none."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
 
 
 def crash_place(dump: str) -> str:

@@ -166,12 +166,6 @@ def _driver_may_serve(host: Host, gpu: pci.PciGpu) -> bool:
     return gpu.driver == "nvidia" or (host.recorded and gpu.driver is None)
 
 
-def read_in_container(host: Host) -> bool:
-    """Whether this looks like the inside of a container, by the marks that runtimes leave."""
-    marks = ("/.dockerenv", "/run/.containerenv", "/run/systemd/container")
-    return any(host.exists(mark) for mark in marks) or bool(host.environ.get("container"))
-
-
 def parse_cpu(text: str) -> tuple[str | None, str | None, int]:
     """From /proc/cpuinfo: (model, architecture, processors listed); None where the text does not say."""
     fields = [
@@ -246,7 +240,7 @@ def check(host: Host) -> Finding:
         "architecture": host.run(["uname", "-m"]).stdout.strip() or cpu_arch or ("aarch64" if soc else None),
         "serial": tree.serial or devicetree.usable(host.line("/sys/class/dmi/id/product_serial")),
         "is_jetson": is_jetson,
-        "in_container": read_in_container(host),
+        "in_container": host.in_container(),
         "cpu_model": cpu_model,
         "cpu_count": count_cpus(host.line("/sys/devices/system/cpu/present")) or cpu_listed or None,
         "cpu_online_count": count_cpus(host.line("/sys/devices/system/cpu/online")),

@@ -17,6 +17,7 @@ from pathlib import Path
 import msgspec
 
 READ_LIMIT_BYTES = 1 << 20
+CONTAINER_MARKS = ("/.dockerenv", "/run/.containerenv", "/run/systemd/container")
 LINKS_LIMIT = 40  # as the kernel follows in one path, path_resolution(7)
 RECORDED_COMMANDS = ".edge-agent/commands.json"  # in a recorded device: command line -> what it printed
 
@@ -143,6 +144,10 @@ class Host:
             return os.access(self._file(path), os.R_OK)
         except OSError:
             return False
+
+    def in_container(self) -> bool:
+        """Whether this looks like the inside of a container, by the marks that runtimes leave."""
+        return any(self.exists(mark) for mark in CONTAINER_MARKS) or bool(self.environ.get("container"))
 
     def run(self, argv: list[str], timeout_s: float = 10.0) -> CommandResult:
         """Run a command to its end, or look it up when the device is a recorded one.

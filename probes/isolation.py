@@ -13,6 +13,7 @@ import signal
 import subprocess
 import sys
 import time
+import uuid
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -28,6 +29,8 @@ MEMORY_BYTES = 2 << 30
 TAIL_BYTES = 16 << 10  # kept of stderr: a crash dump ends with a long list of modules
 CHUNK_BYTES = 64 << 10
 LAST_CHUNKS = 64  # read of each stream after the end; a process that got away may be writing still
+ESCAPE_ROUNDS = 5
+MARK = "EDGE_AGENT_CHECK"  # in the environment of a check and of all that it starts
 LOOK_S = 0.1  # between two looks at the memory of the processes known
 MEMBERS_S = 1.0  # between two searches for new processes: each reads all of /proc
 REAP_S = 2.0  # from SIGKILL to the end; longer only for a process that is stuck in a driver
@@ -76,6 +79,7 @@ def probe_check(name: str, root: str | Path = "/", file: ProbeFile | None = None
         layer=file.layer,
         argv=argv,
         deadline_s=file.deadline_s or DEADLINE_S,
+        memory_bytes=int(file.memory_mib * (1 << 20)) if file.memory_mib else MEMORY_BYTES,
         cost_s=file.cost_s,
     )
 
@@ -143,6 +147,7 @@ class _Child:
 
     def __init__(self, argv: tuple[str, ...], environ: Mapping[str, str]) -> None:
         answer_fd, their_fd = os.pipe()
+        self.mark = f"{MARK}={uuid.uuid4().hex}"
         try:
             self.process = subprocess.Popen(
                 [*argv, "--fd", str(their_fd)],
@@ -153,7 +158,7 @@ class _Child:
                 pass_fds=(their_fd,),
                 start_new_session=True,
                 cwd=PACKAGE_ROOT,  # not where somebody keeps a file called vulkan.py
-                env=dict(environ),
+                env={**environ, MARK: self.mark.partition("=")[2]},
             )
         except BaseException:
             os.close(answer_fd)
@@ -201,12 +206,18 @@ class _Child:
             return True
 
     def end(self) -> int | None:
-        """Kill the whole group, read what is left, close everything; returns the exit status, None if it lives on."""
+        """Kill the group and who left it, read what is left, close everything.
+
+        Returns: the exit status; None if it lives on.
+        """
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, signal.SIGKILL)
         returncode: int | None = None
         with contextlib.suppress(subprocess.TimeoutExpired):  # stuck in a driver: even SIGKILL waits for that
             returncode = self.process.wait(REAP_S)
+        for _ in range(ESCAPE_ROUNDS):  # again: one may have been forking
+            if not kill_marked(self.mark):
+                break
         for stream in self._streams:
             for _ in range(LAST_CHUNKS):
                 if not stream.read():
@@ -216,6 +227,20 @@ class _Child:
             if pipe is not None:
                 pipe.close()
         return returncode
+
+
+def kill_marked(mark: str) -> int:
+    """Kill the processes that have `mark` in their environment: a daemon leaves its group, and keeps that.
+
+    Returns: how many. Source: proc(5), environ; one of another user can't be read, nor killed.
+    """
+    killed, wanted = 0, mark.encode()
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        with contextlib.suppress(OSError), open(f"/proc/{name}/environ", "rb") as file:
+            if wanted in file.read():
+                os.kill(int(name), signal.SIGKILL)
+                killed += 1
+    return killed
 
 
 @contextlib.contextmanager

@@ -185,8 +185,7 @@ def check(host: Host) -> Finding:
     sources, system = l4t.read_sources(host), _system_facts(host)
     release = sources.file or sources.package
     if release:
-        in_container = host.exists("/.dockerenv") or host.exists("/run/.containerenv")
-        return _judge(sources, release, in_container, system)
+        return _judge(sources, release, host.in_container(), system)
     facts: dict[str, Fact] = {"l4t": None, "jetpack": None, **system}
     status, remedy = Status.ABSENT, ""
     if sources.file_line is not None:

@@ -10,6 +10,7 @@ import re
 
 import msgspec
 
+from probes import devicetree
 from probes.host import Host
 
 RELEASE_FILE = "/etc/nv_tegra_release"
@@ -54,6 +55,11 @@ def major(release: str | None) -> int | None:
 def read_release(host: Host) -> str | None:
     """L4T by the release file alone: quick, and nothing is executed."""
     return parse_release(host.text(RELEASE_FILE) or "")
+
+
+def is_jetson(host: Host) -> bool:
+    """Whether this is a Jetson: by its SoC, or in a container that hides it by the release file."""
+    return devicetree.read_device_tree(host).soc is not None or host.exists(RELEASE_FILE)
 
 
 def read_sources(host: Host) -> L4TSources:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
+import stat
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -11,6 +13,7 @@ import msgspec
 
 PROBE_PATH = "EDGE_AGENT_PROBE_PATH"  # folders with more probes, separated by ":"
 FOLDER = Path(__file__).parent
+SOURCE_LIMIT_BYTES = 1 << 20
 LAYER_LINE = re.compile(r"^LAYER\b[^=\n]*=\s*(\d+)", re.M)
 CHECK_LINE = re.compile(r"^(?:def\s+check\b|check\s*[:=])", re.M)
 NUMBER_LINE = r"^{}\b[^=\n]*=\s*(\d+(?:\.\d*)?)"
@@ -26,6 +29,7 @@ class ProbeFile(msgspec.Struct, frozen=True, kw_only=True):
         summary: first line of its docstring.
         cost_s: seconds it is thought to take: its `COST_S`; the longest is started first.
         deadline_s: its `DEADLINE_S`, seconds; None for the usual one.
+        memory_mib: its `MEMORY_MIB`, what it may use; None for the usual limit.
         problem: why it can't be one; "" when nothing stands against it. It is listed all the same, and answers BROKEN.
     """
 
@@ -35,6 +39,7 @@ class ProbeFile(msgspec.Struct, frozen=True, kw_only=True):
     summary: str = ""
     cost_s: float = 1.0
     deadline_s: float | None = None
+    memory_mib: float | None = None
     problem: str = ""
 
 
@@ -66,13 +71,13 @@ def added(folder: Path) -> Iterator[ProbeFile]:
         problem = f"{PROBE_PATH} names {folder}, which can't be listed: {error.strerror}"
         yield ProbeFile(name=folder.name or str(folder), path=str(folder), problem=problem)
         return
-    yield from (read_probe(path.resolve()) for path in paths)
+    yield from (read_probe(Path(os.path.abspath(path))) for path in paths)
 
 
 def read_probe(path: Path) -> ProbeFile:
     """What a probe's source text says about it."""
     try:
-        text = path.read_text(encoding="utf-8", errors="replace")
+        text = source_text(path)
     except OSError as error:
         return ProbeFile(name=path.stem, path=str(path), problem=f"{path} can't be read: {error.strerror}")
     layer = LAYER_LINE.search(text)
@@ -87,8 +92,23 @@ def read_probe(path: Path) -> ProbeFile:
         summary=summary.group(1).strip() if summary else "",
         cost_s=1.0 if cost_s is None else cost_s,
         deadline_s=deadline_s,
+        memory_mib=number(text, "MEMORY_MIB"),
         problem=f"{path} is no probe: it has no {missing}" if missing else "",
     )
+
+
+def source_text(path: Path) -> str:
+    """The text of a regular file; a pipe would make us wait for its writer, and a device may have no end.
+
+    Raises:
+        OSError: it can't be read, is no regular file, or is larger than `SOURCE_LIMIT_BYTES`.
+    """
+    status = path.stat()
+    if not stat.S_ISREG(status.st_mode):
+        raise OSError(errno.EINVAL, "not a regular file")
+    if status.st_size > SOURCE_LIMIT_BYTES:
+        raise OSError(errno.EFBIG, f"larger than {SOURCE_LIMIT_BYTES >> 20} MiB")
+    return path.read_text(encoding="utf-8", errors="replace")
 
 
 def number(text: str, name: str) -> float | None:

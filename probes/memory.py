@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from probes import devicetree, l4t, nvidia_smi, pci
+from probes import l4t, nvidia_smi, pci
 from probes.contract import Evidence, Fact, Finding, Status
 from probes.host import Host
 
@@ -86,7 +86,7 @@ def read_cgroups(host: Host) -> list[CgroupMemory]:
 
 def _is_unified(host: Host, gpus: tuple[nvidia_smi.GpuRow, ...]) -> bool | None:
     """True on Tegra; elsewhere what nvidia-smi says; False without an NVIDIA GPU; None when it can't be told."""
-    if devicetree.read_device_tree(host).soc or host.exists(l4t.RELEASE_FILE):
+    if l4t.is_jetson(host):
         return True
     if gpus:
         return any(gpu.unified for gpu in gpus)

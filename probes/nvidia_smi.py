@@ -34,7 +34,6 @@ class GpuRow(msgspec.Struct, frozen=True, kw_only=True):
     memory_free_bytes: int | None = None
     temperature_c: float | None = None
     utilization_percent: float | None = None
-    clock_max_sm_mhz: float | None = None
     compute_capability: str | None = None
 
 
@@ -71,7 +70,6 @@ def _parse_row(cells: dict[str, str]) -> GpuRow:
         memory_free_bytes=size_bytes("memory.free"),
         temperature_c=number("temperature.gpu"),
         utilization_percent=number("utilization.gpu"),
-        clock_max_sm_mhz=number("clocks.max.sm"),
         compute_capability=capability if parse_number(capability) is not None else None,
     )
 

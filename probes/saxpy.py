@@ -108,11 +108,6 @@ def candidates(devices: Sequence[Device]) -> tuple[Device, ...]:
     return hardware or tuple(devices)
 
 
-def is_right(evidence: Evidence) -> bool:
-    """Whether every number was right."""
-    return bool(evidence.expected) and evidence.value == evidence.expected
-
-
 def verdict(evidence: Sequence[Evidence], why_no_gpu: str = "") -> tuple[Status, str]:
     """Status and reason from what the devices answered.
 
@@ -122,8 +117,8 @@ def verdict(evidence: Sequence[Evidence], why_no_gpu: str = "") -> tuple[Status,
 
     Returns: WORKS when a device was right and none of a better kind was wrong; the reason names every failing one.
     """
-    right = [e for e in evidence if is_right(e)]
-    wrong = "; ".join(f"{e.device} gave a wrong answer: {e.value}" for e in evidence if not is_right(e))
+    right = [e for e in evidence if e.is_right]
+    wrong = "; ".join(f"{e.device} gave a wrong answer: {e.value}" for e in evidence if not e.is_right)
     wrong = wrong.replace("gave a wrong answer: failed:", "failed:")
     if not right:
         return Status.BROKEN, f"{EXECUTED}: {wrong}"

@@ -9,6 +9,7 @@ and INT8 flags) and the explicit-batch flag, neither of which a float32 addition
 
 from __future__ import annotations
 
+import functools
 import importlib
 import re
 import sys
@@ -19,15 +20,17 @@ from typing import Any
 
 import msgspec
 
-from probes import cudadriver, devicetree, l4t
+from probes import cudadriver, devicetree, l4t, saxpy
 from probes.contract import Device, DeviceKind, Evidence, Fact, Finding, Status, cut
-from probes.cudadriver import CudaDriver, CudaError, SymbolMissing
+from probes.cudadriver import CudaDriver, CudaError, DeviceInfo, SymbolMissing
 from probes.host import Host
 from probes.saxpy import describe
 
 LAYER = 2
 COST_S = 10.0  # importing loads hundreds of megabytes, building times each kernel
 DEADLINE_S = 120.0
+# The builder's kernels alone take 1.2 to 1.4 GiB (logs in OE4T/meta-tegra#2120 and NVIDIA/TensorRT#3359).
+MEMORY_MIB = 6144
 COUNT = 1024
 WORKSPACE_BYTES = 16 << 20
 LIBRARY_GLOBS = (
@@ -36,6 +39,7 @@ LIBRARY_GLOBS = (
     "/opt/tensorrt*/lib/libnvinfer.so.*",
     "/usr/lib64/libnvinfer.so.*",
 )
+_finding = functools.partial(saxpy.finding, "tensorrt", LAYER)
 PIP_WARNING = "'pip install tensorrt' brings a build for servers, not for a Jetson"
 
 
@@ -73,7 +77,7 @@ def read_installed(host: Host) -> Installed:
         placeholders=empty,
         binding_pythons=sorted({python for path in bindings if (python := binding_python(path))}),
         trtexec=trtexec if host.exists(trtexec) else None,
-        is_jetson=devicetree.read_device_tree(host).soc is not None or host.exists(l4t.RELEASE_FILE),
+        is_jetson=l4t.is_jetson(host),
     )
 
 
@@ -173,7 +177,8 @@ def run_plan(trt: Any, logger: Any, plan: Any, driver: CudaDriver) -> tuple[byte
         CudaError: the driver did.
     """
     x, y, _ = inputs()
-    engine = trt.Runtime(logger).deserialize_cuda_engine(plan)
+    runtime = trt.Runtime(logger)  # has to outlive its engines
+    engine = runtime.deserialize_cuda_engine(plan)
     context = engine.create_execution_context() if engine else None
     if context is None:
         raise EngineFailed("the engine did not load" if engine is None else "no execution context")
@@ -210,29 +215,43 @@ def _make_logger(trt: Any, lines: list[str]) -> Any:
     return Logger()
 
 
-def _execute(trt: Any, host: Host, installed: Installed, facts: dict[str, Fact]) -> Finding:
+def _start_driver(host: Host) -> tuple[CudaDriver, DeviceInfo]:
+    """CUDA's driver and its first device.
+
+    Raises:
+        OSError, SymbolMissing, CudaError: what the check of CUDA itself tells in full.
+    """
+    driver = CudaDriver(cudadriver.load(host, devicetree.read_device_tree(host).soc))
+    driver.start()
+    infos = driver.devices()
+    if not infos:
+        raise CudaError("cuDeviceGetCount", 100, "CUDA_ERROR_NO_DEVICE")
+    return driver, infos[0]
+
+
+def _execute(trt: Any, host: Host, facts: dict[str, Fact]) -> Finding:
     version = str(trt.__version__)
     if tuple(int(part) for part in re.findall(r"\d+", version)[:2]) < (8, 5):
         reason = f"TensorRT {version} has no execute_async_v3: this check is written for 8.5 and later"
         return _finding(Status.UNKNOWN, reason, version=version, facts=facts)
     lines: list[str] = []
     try:
-        driver = CudaDriver(cudadriver.load(host, devicetree.read_device_tree(host).soc))
-        driver.start()
-        infos = driver.devices()
-        if not infos:
-            raise CudaError("cuDeviceGetCount", 100, "CUDA_ERROR_NO_DEVICE")
+        driver, info = _start_driver(host)
+    except (OSError, SymbolMissing, CudaError) as error:
+        reason = f"TensorRT {version} is importable, but CUDA does not start: {error}"
+        return _finding(Status.UNKNOWN, reason, "see the finding about cuda", facts, version=version)
+    facts["integrated"] = info.integrated
+    try:
         with driver.context(0):
             logger = _make_logger(trt, lines)
             answer, elapsed_s = run_plan(trt, logger, build_plan(trt, logger), driver)
-    except OSError as error:
-        reason = f"TensorRT {version} is importable, but there is no CUDA driver: {error}"
-        return _finding(Status.UNKNOWN, reason, "see the finding about cuda", version, facts)
     except (CudaError, SymbolMissing, EngineFailed) as error:
         said = "; ".join([str(error), *lines[-3:]])
-        return _finding(Status.BROKEN, f"TensorRT {version}: {cut(said, 600)}", "", version, facts)
+        return _finding(Status.BROKEN, f"TensorRT {version}: {cut(said, 600)}", "", facts, version=version)
     expected = inputs()[2]
-    device = Device(index=0, name=infos[0].name, kind=DeviceKind.GPU, vendor="NVIDIA")
+    device = Device(
+        index=info.index, name=info.name, kind=DeviceKind.GPU, vendor="NVIDIA", memory_bytes=info.memory_bytes
+    )
     evidence = Evidence(
         executed=f"engine z = x + y built and run, {COUNT} floats",
         device=device.name,
@@ -244,14 +263,14 @@ def _execute(trt: Any, host: Host, installed: Installed, facts: dict[str, Fact])
     )
     status = Status.WORKS if answer == expected else Status.BROKEN
     reason = "" if answer == expected else f"the engine answered wrongly: {evidence.value}"
-    return _finding(status, reason, "", version, facts, (device,), (evidence,))
+    return _finding(status, reason, "", facts, version=version, devices=(device,), evidence=(evidence,))
 
 
 def check(host: Host) -> Finding:
     """Import the bindings, build an engine, run it and compare.
 
     Returns: WORKS when every number is right; BROKEN when bindings don't load, no engine comes about or numbers are
-        wrong; UNKNOWN when libraries are there and this Python can't reach them, without a CUDA driver, and for a
+        wrong; UNKNOWN when libraries are there and this Python can't reach them, when CUDA does not start, and for a
         recorded device; ABSENT without any TensorRT.
     """
     installed = read_installed(host)
@@ -265,29 +284,7 @@ def check(host: Host) -> Finding:
     python = f"{sys.version_info.major}.{sys.version_info.minor}"
     try:
         trt = importlib.import_module("tensorrt")
-    except ImportError as error:
+    except (ImportError, OSError) as error:  # the wheels open libnvinfer by ctypes: OSError
         missing = isinstance(error, ModuleNotFoundError) and error.name == "tensorrt"
         return _finding(*judge_not_importable(str(error), missing, installed, python), facts=facts)
-    return _execute(trt, host, installed, facts)
-
-
-def _finding(
-    status: Status,
-    reason: str,
-    remedy: str = "",
-    version: str = "",
-    facts: dict[str, Fact] | None = None,
-    devices: tuple[Device, ...] = (),
-    evidence: tuple[Evidence, ...] = (),
-) -> Finding:
-    return Finding(
-        subject="tensorrt",
-        layer=LAYER,
-        status=status,
-        reason=reason,
-        remedy=remedy,
-        version=version,
-        devices=devices,
-        facts=facts or {},
-        evidence=evidence,
-    )
+    return _execute(trt, host, facts)

@@ -32,6 +32,7 @@ INSTALL_DRIVER = (
 INSTALL_BINDING = "pip install 'edge-agent[vulkan]'"
 # VkPhysicalDeviceType; what the type leaves open (OTHER) stays unknown.
 KINDS = {1: DeviceKind.GPU, 2: DeviceKind.GPU, 3: DeviceKind.GPU, 4: DeviceKind.CPU}
+SHARES_MEMORY = {1: True, 2: False}  # INTEGRATED, DISCRETE; of others it is not known whose memory they use
 _finding = functools.partial(saxpy.finding, "vulkan", LAYER)
 
 
@@ -83,12 +84,14 @@ def check(host: Host) -> Finding:
             return no_device(host, drivers, facts, f"vkCreateInstance: {type(error).__name__}")
         if not physical:
             return no_device(host, drivers, facts, "vkEnumeratePhysicalDevices: none")
-        devices = as_devices(distinct([listed(vk, i, handle) for i, handle in enumerate(physical)]))
+        found = distinct([listed(vk, i, handle) for i, handle in enumerate(physical)])
+        devices = as_devices(found)
         given = saxpy.problem()
         chosen = saxpy.candidates(devices)
         evidence = tuple(execute(vk, physical[d.index], d, given) for d in chosen)
     facts["listed_devices"] = len(physical)
     facts["ran_on_index"] = [d.index for d in chosen]
+    facts["integrated"] = next(SHARES_MEMORY.get(d.device_type) for d in found if d.index == chosen[0].index)
     status, reason = saxpy.verdict(evidence, icd.why_no_gpu(host, drivers))
     version = str(facts["loader_version"])
     return _finding(status, reason, "", facts, version=version, devices=devices, evidence=evidence)

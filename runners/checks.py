@@ -11,6 +11,7 @@ from runners.registry import runners
 
 DEADLINE_S = 90.0  # a driver's first use compiles its kernels: 10 s for llama.cpp on lavapipe, more on a small board
 COST_S = 2.0
+MEMORY_BYTES = 6 << 30  # what is resident of cuBLAS, cuDNN and TensorRT's builder counts as well
 
 
 def backends() -> Mapping[str, tuple[Runner, Backend]]:
@@ -28,6 +29,7 @@ def runner_checks() -> list[Check]:
             layer=runner.LAYER,
             argv=(sys.executable, "-m", "runners", subject, "--child"),
             deadline_s=DEADLINE_S,
+            memory_bytes=MEMORY_BYTES,
             cost_s=COST_S,
         )
         for subject, (runner, _) in backends().items()

@@ -136,9 +136,7 @@ class Placement(msgspec.Struct, frozen=True, kw_only=True):
 
     def all_on(self, kind: DeviceKind) -> bool:
         """Whether every layer and node is proven to be on devices of this kind."""
-        return bool(self.parts) and all(
-            part.device_kind is kind for part in self.parts if part.layers or part.nodes
-        )
+        return bool(self.parts) and all(part.device_kind is kind for part in self.parts if part.layers or part.nodes)
 
 
 class OpenOptions(msgspec.Struct, frozen=True, kw_only=True):

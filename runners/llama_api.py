@@ -17,11 +17,13 @@ from runners.llama_log import device_kind
 
 PACKAGE = "llama_cpp"
 HANDLE, NUMBER, TEXT = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_char_p
+GPU_TYPES = (1, 2)  # ggml_backend_dev_type: GPU, IGPU; 0 is the CPU, 3 an accelerator beside it (BLAS)
 GGML = {  # name -> result type and argument types. Source: ggml/include/ggml-backend.h of ggml 0.25.3
     "ggml_backend_dev_count": (NUMBER, []),
     "ggml_backend_dev_get": (HANDLE, [NUMBER]),
     "ggml_backend_dev_name": (TEXT, [HANDLE]),
     "ggml_backend_dev_description": (TEXT, [HANDLE]),
+    "ggml_backend_dev_type": (ctypes.c_int, [HANDLE]),
     "ggml_backend_dev_memory": (None, [HANDLE, ctypes.POINTER(NUMBER), ctypes.POINTER(NUMBER)]),
     "ggml_backend_dev_backend_reg": (HANDLE, [HANDLE]),
     "ggml_backend_reg_count": (NUMBER, []),
@@ -104,7 +106,7 @@ class LlamaApi:
             backend=ggml["reg_name"](ggml["dev_backend_reg"](handle)).decode(),
             name=name,
             description=description.strip(),
-            kind=device_kind(name, description),
+            kind=device_kind(name, description) if ggml["dev_type"](handle) in GPU_TYPES else DeviceKind.CPU,
             memory_bytes=total.value or None,
             handle=handle,
         )

@@ -74,6 +74,8 @@ def accepts(model: ModelInfo) -> Verdict:
 def check(backend: str) -> Finding:
     """Load the bundled model on the first device of `backend`, and compare its answer and where it lay.
 
+    The devices that it lists have the numbers that `open` takes: of Vulkan see `_position`.
+
     Returns: WORKS with what it answered; ABSENT when llama-cpp-python or this backend is not in it; UNKNOWN when the
         backend lists no device; BROKEN when it can't be loaded, answers wrongly, or ran elsewhere.
     """
@@ -88,9 +90,10 @@ def check(backend: str) -> Finding:
     devices = [device for device in api.devices() if device.backend == REGISTERED[backend]]
     finding = _missing(api, backend) if not devices else _execute(api, backend, devices[0])
     ggml = api.ggml_version()
+    numbers = _numbers(backend, len(devices))
     listed = tuple(
-        Device(index=i, name=d.description or d.name, kind=d.kind, memory_bytes=d.memory_bytes)
-        for i, d in enumerate(devices)
+        Device(index=number, name=d.description or d.name, kind=d.kind, memory_bytes=d.memory_bytes)
+        for number, d in zip(numbers, devices, strict=True)
     )
     facts = {
         **finding.facts,
@@ -120,9 +123,7 @@ def open(model: ModelInfo, options: OpenOptions) -> LanguageSession:
     """
     if options.backend not in REGISTERED:
         raise RuntimeUnavailable(f"llama.cpp has no backend '{options.backend}' here; it has {', '.join(REGISTERED)}")
-    position = options.device_index
-    if options.backend == "vulkan":
-        position = _admit_vulkan(options.device_index)
+    position = _position(options.backend, options.device_index)
     try:
         api = LlamaApi()
     except NO_RUNTIME as error:
@@ -140,17 +141,32 @@ def open(model: ModelInfo, options: OpenOptions) -> LanguageSession:
     return LlamaSession(api, model.path, devices[position], options)
 
 
-def _admit_vulkan(index: int) -> int:
-    """Let ggml use Vulkan's own device `index`, and tell its place in ggml's list.
+def _numbers(backend: str, count: int) -> list[int]:
+    """What the devices in ggml's list are called: their place, or Vulkan's own numbers where its variable names them.
 
-    Left alone, ggml numbers only the GPUs, and skips software devices; its variable names devices by Vulkan's index.
+    Left alone, ggml lists only Vulkan's GPUs, each once, and does not tell their numbers: these differ from the places
+    as soon as a software device comes first. So the variable is never set for a number that came from the list.
     """
-    visible = os.environ.setdefault(VISIBLE_VULKAN, str(index)).split(",")
-    if str(index) not in visible:
+    named = os.environ.get(VISIBLE_VULKAN, "") if backend == "vulkan" else ""
+    numbers = [int(part) for part in named.split(",") if part.strip().isdigit()]
+    return numbers if len(numbers) == count else list(range(count))
+
+
+def _position(backend: str, number: int) -> int:
+    """The place in ggml's list of the device that `check` listed with this number.
+
+    Raises:
+        RuntimeUnavailable: the environment hides it.
+    """
+    visible = os.environ.get(VISIBLE_VULKAN, "")
+    if backend != "vulkan" or not visible:
+        return number
+    numbers = [part.strip() for part in visible.split(",")]
+    if str(number) not in numbers:
         raise RuntimeUnavailable(
-            f"Vulkan device {index} is hidden by {VISIBLE_VULKAN}={','.join(visible)}", f"unset {VISIBLE_VULKAN}"
+            f"Vulkan device {number} is hidden by {VISIBLE_VULKAN}={visible}", f"unset {VISIBLE_VULKAN}"
         )
-    return visible.index(str(index))
+    return numbers.index(str(number))
 
 
 def _missing(api: LlamaApi, backend: str) -> Finding:
@@ -184,21 +200,22 @@ def _execute(api: LlamaApi, backend: str, device: GgmlDevice) -> Finding:
         return _finding(backend, Status.BROKEN, f"the bundled model could not be run on {where}: {error.reason}")
     finally:
         session.close()
+    elsewhere = [part for part in parts if part.layers and part.device != device.name]
+    proven = bool(parts) and not elsewhere
     evidence = Evidence(
         executed=f"Llama of {BLOCKS} blocks, {done.timing.output_tokens} tokens, greedy",
         device=device.description or device.name,
-        device_kind=device.kind,
+        device_kind=device.kind if proven else DeviceKind.UNKNOWN,
         value=done.text,
         expected=ANSWER,
         elapsed_s=done.timing.end_to_end_s,
         timer="host",
     )
     facts = {"graph_splits": splits, "layers": {part.device: part.layers for part in parts}}
-    elsewhere = [part for part in parts if part.layers and part.device != device.name]
     status, reason = Status.WORKS, ""
     if done.text != ANSWER:
         status, reason = Status.BROKEN, f"the bundled model answered {done.text!r} on {where}, not {ANSWER!r}"
-    elif elsewhere or not parts:
+    elif not proven:
         found = ", ".join(f"{part.layers} on {part.device}" for part in elsewhere) or "nowhere that it tells"
         status, reason = Status.BROKEN, f"layers were asked for on {where}, and llama.cpp put {found}"
     return _finding(backend, status, reason, evidence=(evidence,), facts=facts)

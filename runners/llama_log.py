@@ -11,6 +11,7 @@ import re
 from collections import Counter, deque
 from collections.abc import Mapping
 
+from probes import saxpy
 from probes.contract import DeviceKind
 from runners.contract import Placement, PlacementPart
 
@@ -29,7 +30,6 @@ ERROR = re.compile(r"\berror\b|\bfailed\b", re.IGNORECASE)
 PREFIX = re.compile(r"^\w+: ")  # the function that writes the line
 SPLITS = re.compile(r"\bsplits\s*= (\d+)")
 UNKNOWN_ARCHITECTURE = re.compile(r"unknown model architecture: '([^']*)'")
-SOFTWARE_DEVICE = re.compile(r"llvmpipe|lavapipe|softpipe|swiftshader|\bpocl\b", re.IGNORECASE)
 HOST_BUFFER = re.compile(r"CPU(_\w+)?|\w+_Host|BLAS|AMX")
 
 
@@ -103,8 +103,7 @@ def device_kind(name: str, description: str) -> DeviceKind:
         name: "CPU", "CUDA0", "Vulkan0".
         description: as ggml's registry or the load log gives it, "Orin", "llvmpipe (LLVM 15.0.6, 256 bits)".
     """
-    software = HOST_BUFFER.fullmatch(name) or SOFTWARE_DEVICE.search(description)
-    return DeviceKind.CPU if software else DeviceKind.GPU
+    return DeviceKind.CPU if HOST_BUFFER.fullmatch(name) else saxpy.kind_of(DeviceKind.GPU, description)
 
 
 def placement(log: LoadLog, kinds: Mapping[str, DeviceKind]) -> Placement:

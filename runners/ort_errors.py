@@ -22,6 +22,8 @@ _NO_DEVICE = re.compile(
     re.I,
 )
 
+_DEVICE_FAILED = re.compile(r"\b(?:CUDA|CUDNN|CUBLAS|CUFFT) failure\b|\bTensorRT EP\b")
+
 # symptom -> remedy; the first that matches is told
 _REMEDIES = (
     (
@@ -85,6 +87,11 @@ def is_out_of_memory(text: str) -> bool:
 def is_no_device(text: str) -> bool:
     """Whether the cause is that there is no NVIDIA GPU or driver at all, so that nothing here is broken."""
     return bool(_NO_DEVICE.search(text))
+
+
+def is_device_failure(text: str) -> bool:
+    """Whether the GPU's libraries failed, so that the model is not to blame."""
+    return bool(_DEVICE_FAILED.search(text))
 
 
 def missing_provider_remedy(backend: str, machine: str, python: tuple[int, int], l4t_major: int | None) -> str:

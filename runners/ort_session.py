@@ -12,7 +12,7 @@ from typing import Any
 
 from runners.contract import ModelRejected, OutOfDeviceMemory, Placement, RunnerError, RuntimeUnavailable
 from runners.model import ModelInfo
-from runners.ort_errors import cause, is_out_of_memory, provider_cause, remedy
+from runners.ort_errors import cause, is_device_failure, is_out_of_memory, provider_cause, remedy
 from runners.ort_profile import placement_from_assignment, placement_from_profile
 
 _ERROR_NAMES = (
@@ -61,7 +61,7 @@ def translated(error: Exception, model: ModelInfo, action: str, stderr: str = ""
         return ModelRejected(f"{model.path}: no such file")
     if kind == "InvalidProtobuf":
         return ModelRejected(f"{name} is not a readable ONNX file: {why}", "fetch it again and compare its sha256")
-    if advice or kind == "EPFail":
+    if advice or kind == "EPFail" or is_device_failure(str(error)):
         return RuntimeUnavailable(f"ONNX Runtime could not {action} {name} on this backend: {why}", advice)
     return ModelRejected(f"ONNX Runtime could not {action} {name}: {why}")
 
@@ -111,14 +111,21 @@ class OrtSession:
         gc.collect()  # device memory is held until the session is collected
 
     def _zeros(self) -> dict[str, Any]:
-        """Zeros for each input; a dynamic axis gets size 1."""
+        """Zeros for each input; a dynamic axis gets size 1.
+
+        Raises:
+            ModelRejected: NumPy has no such type (bfloat16, text, a sequence).
+        """
         import numpy as np
 
         arrays = {}
         for info in self._session.get_inputs():
             shape = [size if isinstance(size, int) and size > 0 else 1 for size in info.shape]
             kind = info.type.removeprefix("tensor(").removesuffix(")")
-            arrays[info.name] = np.zeros(shape, _NUMPY_NAMES.get(kind, kind))
+            try:
+                arrays[info.name] = np.zeros(shape, _NUMPY_NAMES.get(kind, kind))
+            except TypeError as error:
+                raise ModelRejected(f"no zeros can be made for the input {info.name}, {info.type}") from error
         return arrays
 
     def _read_profile(self) -> None:

@@ -147,7 +147,7 @@ def _judge(name: str, backend: Backend, model: ModelInfo, report: CapabilityRepo
     if finding is None or finding.status is not Status.WORKS:
         return _refused(name, backend.name, *_not_working(name, backend, finding, report), api=backend.api)
     base = Route(runtime=name, backend=backend.name, accepted=False, api=backend.api, device_kind=finding.device_kind)
-    device = _device(finding)
+    device = _device(finding, report.finding(backend.api))
     base = msgspec.structs.replace(
         base,
         device=device.name if device else _evidence_device(finding),
@@ -224,28 +224,40 @@ def available_bytes(report: CapabilityReport, backend: Backend, device: Device |
     """Memory that a model may have there; None when the report does not tell.
 
     A Jetson's GPU shares the system's memory, so that what the system has available counts, and never more than the
-    device has at all. Only where the API below says `integrated: false` does the device's own memory count alone.
+    device has at all. Only where the API below says `integrated: false` does the device's own memory count alone: what
+    CUDA found free of its device 0, and of others, of which nobody says what is free, all.
     """
-    memory = report.finding("memory")
-    fact = memory.facts.get("memory_available_bytes") if memory else None
-    system = fact if isinstance(fact, int) else None
+    system = _bytes(report.finding("memory"), "memory_available_bytes")
     if backend.kind is DeviceKind.CPU or device is None or device.memory_bytes is None:
         return system
     below = report.finding(backend.api)
-    if system is None or (below is not None and below.facts.get("integrated") is False):
-        return device.memory_bytes
-    return min(system, device.memory_bytes)
+    if below is not None and below.facts.get("integrated") is False:
+        by_cuda = backend.api in ("cuda", "tensorrt") and device.index == 0
+        free = _bytes(report.finding("cuda"), "cuda_memory_free_bytes") if by_cuda else None
+        return device.memory_bytes if free is None else min(free, device.memory_bytes)
+    return device.memory_bytes if system is None else min(system, device.memory_bytes)
 
 
-def _device(finding: Finding) -> Device | None:
-    """The listed device on which the check was executed; else the first of the proven kind."""
+def _bytes(finding: Finding | None, name: str) -> int | None:
+    fact = finding.facts.get(name) if finding else None
+    return fact if isinstance(fact, int) else None
+
+
+def _device(finding: Finding, below: Finding | None) -> Device | None:
+    """The listed device on which the check was executed; else the first of the proven kind.
+
+    A runtime that lists none (ONNX Runtime) was checked on number 0 of the API below.
+    """
+    if not finding.devices:
+        same_kind = (one for one in (below.devices if below else ()) if one.kind is finding.device_kind)
+        return next((one for one in same_kind if one.index == 0), None)
     name = _evidence_device(finding)
     listed = [device for device in finding.devices if device.kind is finding.device_kind]
     return next((device for device in listed if device.name == name), listed[0] if listed else None)
 
 
 def _evidence_device(finding: Finding) -> str:
-    proven = (one for one in finding.evidence if one.device and one.value == one.expected)
+    proven = (one for one in finding.evidence if one.is_right)
     return next((one.device for one in proven if one.device_kind is finding.device_kind), "")
 
 

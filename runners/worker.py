@@ -22,6 +22,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from probes.ending import signal_name
 from runners.contract import (
     Cancelled,
     DeadlineExceeded,
@@ -40,6 +41,7 @@ PACKAGE_ROOT = Path(__file__).resolve().parent.parent  # where `runners` can be 
 STDERR_TAIL_BYTES = 16 << 10
 TAIL_LINES = 3
 POLITE_S = 3.0  # from the end of the conversation to SIGKILL
+REAP_S = 5.0  # from SIGKILL to the end; longer only for a process that is stuck in a driver
 CANCEL_POLL_S = 0.1
 # How long a thread of libgomp spins at a barrier before it sleeps. Its default ruins the speed as soon as anything else
 # wants the cores; no spinning at all costs most of it on idle ones. Measured with SmolLM2-135M, 2 threads on 2 cores,
@@ -291,7 +293,8 @@ class Worker:
                 time.sleep(0.005)
             with contextlib.suppress(ProcessLookupError):  # not reaped yet, so the number is still this group's
                 os.killpg(self.pid, signal.SIGKILL)
-            self._process.wait()
+            with contextlib.suppress(subprocess.TimeoutExpired):  # nobody may hang with it
+                self._process.wait(REAP_S)
             self._drain.join(1.0)  # a grandchild that left the group could hold the pipe
             if self._process.stdout is not None and not self._drain.is_alive():
                 self._process.stdout.close()
@@ -334,13 +337,16 @@ def death(what: str, returncode: int | None, log_tail: str, oom_killer_ran: bool
 
     Args:
         what: what it was doing.
-        returncode: as `subprocess` tells it, negative for a signal.
+        returncode: as `subprocess` tells it, negative for a signal; None when not even SIGKILL ended it.
         log_tail: the last that it printed.
         oom_killer_ran: whether the kernel's OOM killer took any process meanwhile.
     """
     remedy = ""
-    if returncode is not None and returncode < 0:
-        name = signal.Signals(-returncode).name
+    if returncode is None:
+        how = "does not end, not even by SIGKILL: stuck inside the kernel, in a driver"
+        remedy = "reboot the device: its memory is not given back before"
+    elif returncode < 0:
+        name = signal_name(-returncode)
         how = f"was killed by {name}"
         if name == "SIGKILL":
             how += ": the kernel's OOM killer ran" if oom_killer_ran else " (the OOM killer, or somebody)"

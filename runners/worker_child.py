@@ -20,6 +20,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from probes.child import prefer_for_oom_killer
 from runners.contract import (
     FinishReason,
     LanguageSession,
@@ -45,7 +46,7 @@ from runners.messages import (
 from runners.model import ModelInfo
 from runners.timing import Timing
 
-OOM_SCORE = "500"  # of 1000: the kernel's OOM killer takes this process before the daemon
+OOM_SCORE = 500  # of 1000: the kernel's OOM killer takes this process before the daemon
 GRACE_S = 2.0  # from the end of the conversation to a hard exit
 
 
@@ -65,7 +66,7 @@ def serve(fd: int) -> None:
     Args:
         fd: of a connected socket.
     """
-    _prefer_for_oom_killer()
+    prefer_for_oom_killer(OOM_SCORE)
     connection: Connection[Request] = Connection(socket.socket(fileno=fd), Request)  # type: ignore[arg-type]
     work: queue.SimpleQueue[Work | None] = queue.SimpleQueue()
     try:
@@ -76,8 +77,8 @@ def serve(fd: int) -> None:
         opened = _guard(connection, functools.partial(_open, first))
         if opened is None:
             return
-        model, session, load_s = opened
-        connection.send(Opened(placement=session.placement(), load_s=load_s))
+        model, session, told = opened
+        connection.send(told)
         while (item := work.get()) is not None:
             done = _guard(connection, functools.partial(_answer, connection, model, session, item))
             if done is not None:
@@ -85,13 +86,6 @@ def serve(fd: int) -> None:
         session.close()
     except Closed:
         return  # nobody is left to tell
-
-
-def _prefer_for_oom_killer() -> None:
-    try:
-        Path("/proc/self/oom_score_adj").write_text(OOM_SCORE)
-    except OSError:
-        return  # a container may forbid it; the kernel then chooses by size, which is this process anyway
 
 
 def _read(connection: Connection[Request], work: queue.SimpleQueue[Work | None]) -> None:
@@ -133,7 +127,7 @@ def _guard(connection: Connection[Request], do: Callable[[], Outcome]) -> Outcom
     return None
 
 
-def _open(message: Open) -> tuple[ModelInfo, LanguageSession | TensorSession, float]:
+def _open(message: Open) -> tuple[ModelInfo, LanguageSession | TensorSession, Opened]:
     from runners.inspect import inspect
     from runners.registry import runner as find_runner
 
@@ -144,7 +138,8 @@ def _open(message: Open) -> tuple[ModelInfo, LanguageSession | TensorSession, fl
     if not verdict.accepted:
         raise ModelRejected(verdict.reason, verdict.remedy)
     session = runner.open(model, message.options)
-    return model, session, time.monotonic() - start_s
+    load_s = time.monotonic() - start_s
+    return model, session, Opened(placement=session.placement(), load_s=load_s)
 
 
 def _answer(connection: Connection[Request], model: ModelInfo, session: Any, work: Work) -> Done:

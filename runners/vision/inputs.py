@@ -24,10 +24,21 @@ def expand(paths: Sequence[str]) -> list[str]:
     """
     if not paths:
         raise RunnerError("no picture was named", "name picture files, a folder, or a .txt list of paths")
+    if "" in paths:  # an unset variable of a script; pathlib takes it for the current folder
+        raise RunnerError("an empty name is no picture", 'name the current folder as "."')
     found: list[str] = []
     for path in paths:
         found.extend(_expand_one(Path(path)))
+    for name in found:
+        _require_text(name)
     return found
+
+
+def _require_text(name: str) -> None:
+    try:
+        name.encode()
+    except UnicodeEncodeError as error:  # neither JSON nor the model's process can be told about it
+        raise RunnerError(f"{os.fsencode(name)!r}: this file's name is no UTF-8 text", "rename the file") from error
 
 
 def _expand_one(path: Path) -> list[str]:
@@ -59,7 +70,7 @@ def _in_folder(folder: Path) -> list[str]:
 
 def _in_list(path: Path) -> list[str]:
     try:
-        lines = [line.strip() for line in path.read_text("utf-8").splitlines()]
+        lines = [line.strip() for line in path.read_text("utf-8-sig").splitlines()]
     except UnicodeDecodeError as error:
         raise RunnerError(f"{path}: not a text file, so not a list of pictures") from error
     named = [str(path.parent / line) for line in lines if line and not line.startswith("#")]

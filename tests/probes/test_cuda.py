@@ -24,8 +24,8 @@ from tests.recorded import build_device
 PROJECT = Path(__file__).parents[2]
 PTX = PROJECT / "probes/kernels/saxpy.ptx"
 CHILD = (
-    "import sys, msgspec; from probes import cuda; from probes.host import Host; "
-    "sys.stdout.buffer.write(msgspec.json.encode(cuda.check(Host())))"
+    "import sys, msgspec, importlib; from probes.host import Host; probe = importlib.import_module(sys.argv[1]); "
+    "sys.stdout.buffer.write(msgspec.json.encode(probe.check(Host())))"
 )
 NOT_FOUND = "libcuda.so.1: cannot open shared object file: No such file or directory"
 RTX = PciGpu(address="0000:01:00.0", vendor="10de", device="2204", driver=None)
@@ -39,6 +39,7 @@ def surroundings(
     gpu_dead: bool = False,
     libraries: list[str] | None = None,
     has_nodes: bool = True,
+    visible: str | None = None,
 ) -> cuda.Surroundings:
     return cuda.Surroundings(
         soc=soc,
@@ -49,14 +50,15 @@ def surroundings(
         gpu_dead=gpu_dead,
         libraries=libraries or [],
         has_nodes=has_nodes,
+        visible=visible,
     )
 
 
-def ask(libraries: Path, **told: int) -> Finding:
+def ask(libraries: Path, probe: str = "probes.cuda", **told: int | str) -> Finding:
     """The finding of a child that loads the libcuda in this folder."""
     environ = {**os.environ, "LD_LIBRARY_PATH": str(libraries), **{key: str(value) for key, value in told.items()}}
     done = subprocess.run(
-        [sys.executable, "-c", CHILD], cwd=PROJECT, env=environ, capture_output=True, timeout=60, check=False
+        [sys.executable, "-c", CHILD, probe], cwd=PROJECT, env=environ, capture_output=True, timeout=60, check=False
     )
     assert done.returncode == 0, done.stderr.decode()
     return msgspec.json.decode(done.stdout, type=Finding)
@@ -208,6 +210,14 @@ def test_fake_a_number_that_we_do_not_know_has_the_drivers_name_for_it(fake: Pat
     assert "cuInit: CUDA_ERROR_OF_TOMORROW (917)" in ask(fake, FAKE_INIT=917).reason
 
 
+def test_fake_a_cuda_that_does_not_start_is_not_held_against_tensorrt(fake: Path, tmp_path: Path) -> None:
+    (tmp_path / "tensorrt.py").write_text("__version__ = '10.3.0'")
+    finding = ask(fake, "probes.tensorrt", FAKE_INIT=999, PYTHONPATH=str(tmp_path))
+    assert finding.status is Status.UNKNOWN
+    assert "CUDA does not start: cuInit: CUDA_ERROR_UNKNOWN (999)" in finding.reason
+    assert "cuda" in finding.remedy
+
+
 # Other things that call themselves libcuda.so.1
 
 
@@ -294,6 +304,20 @@ def test_no_device_in_a_jetsons_container_without_nodes_names_the_runtime() -> N
     status, _, remedy = cuda.judge_error(CudaError("cuInit", 100, ""), around)
     assert status is Status.ABSENT
     assert "--runtime nvidia" in remedy
+
+
+def test_a_variable_that_hides_the_gpu_is_named_but_not_where_there_is_none() -> None:
+    error = CudaError("cuInit", 100, "")
+    status, reason, remedy = cuda.judge_error(error, surroundings(gpus=(RTX,), has_nodes=False, visible="-1"))
+    assert status is Status.BROKEN
+    assert "CUDA_VISIBLE_DEVICES='-1' may hide it" in reason
+    assert remedy == "unset CUDA_VISIBLE_DEVICES"
+    assert cuda.judge_error(error, surroundings(has_nodes=False, visible="-1"))[0] is Status.ABSENT
+
+
+def test_what_hides_devices_is_read_from_the_environment() -> None:
+    assert cuda.read_surroundings(Host(environ={"CUDA_VISIBLE_DEVICES": ""})).visible == ""
+    assert cuda.read_surroundings(Host(environ={})).visible is None
 
 
 @pytest.mark.parametrize(("soc", "variant"), [("tegra264", "openrm"), ("tegra234", "nvgpu")])

@@ -40,6 +40,13 @@ ROWS: list[tuple[str, str, dict[str, Fact], str, Near]] = [
         "the provided PTX was compiled with an unsupported toolchain.",
         "a PTX JIT compilation failed",
     ),
+    (
+        "the kernel's NVIDIA driver and the libcuda",
+        "cuda",
+        ORIN,
+        "cuInit: CUDA_ERROR_SYSTEM_DRIVER_MISMATCH (803)",
+        TOO_OLD,
+    ),
     ("this build wants a newer CUDA driver than this L4T", "onnxruntime/cuda", NANO, TOO_OLD, PC),
     (
         "this build wants a newer CUDA driver than the one",

@@ -15,9 +15,10 @@ import pytest
 
 from probes.contract import Finding, Status
 from probes.ending import Ending, died_by, judge
-from probes.isolation import Check, execute, list_probes, probe_check
+from probes.isolation import MEMORY_BYTES, Check, execute, list_probes, probe_check
 from probes.listing import PROBE_PATH, probe_files
 from probes.survey import survey
+from runners.checks import runner_checks
 
 FOLDER = Path(__file__).parent / "fixtures_isolation"
 PROJECT = Path(__file__).parents[2]
@@ -339,6 +340,12 @@ def test_a_probe_s_text_gives_its_layer_cost_deadline_and_first_line() -> None:
     file = FILES["hangs"]
     assert (file.layer, file.deadline_s, file.summary) == (2, 1.5, "Never answers, and does not mind SIGTERM.")
     assert FILES["waits"].cost_s == 5
+
+
+def test_a_probe_whose_libraries_are_large_may_use_more_memory() -> None:
+    assert probe_check("tensorrt").memory_bytes == 6 << 30
+    assert probe_check("cuda").memory_bytes == MEMORY_BYTES
+    assert all(check.memory_bytes == 6 << 30 for check in runner_checks())
 
 
 def test_the_command_line_lists_layer_probe_and_first_line() -> None:

@@ -5,6 +5,7 @@ No engine is executed: that needs a GPU.
 
 from __future__ import annotations
 
+import sys
 from array import array
 from pathlib import Path
 
@@ -76,6 +77,18 @@ def test_bindings_without_their_library_are_broken(tmp_path: Path) -> None:
     assert said in reason
     assert "libnvinfer here: 10.3.0" in reason
     assert "not for a Jetson" in remedy
+
+
+def test_bindings_that_open_their_libraries_by_ctypes_are_broken_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "tensorrt.py").write_text("import ctypes; ctypes.CDLL('libnvinfer_of_a_test.so.10')")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "tensorrt", raising=False)
+    finding = tensorrt.check(Host())
+    assert finding.status is Status.BROKEN
+    assert "the bindings are there, but don't load: libnvinfer_of_a_test.so.10" in finding.reason
+    assert finding.remedy
 
 
 def test_a_missing_dla_compiler_names_its_own_package(tmp_path: Path) -> None:

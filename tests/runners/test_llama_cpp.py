@@ -19,6 +19,8 @@ from runners.contract import (
     GenerateRequest,
     ModelRejected,
     OpenOptions,
+    Placement,
+    PlacementPart,
     RequestRejected,
     RuntimeUnavailable,
 )
@@ -188,6 +190,35 @@ def test_a_vulkan_device_that_the_environment_hides_is_refused(monkeypatch: pyte
     monkeypatch.setenv("GGML_VK_VISIBLE_DEVICES", "1")
     with pytest.raises(RuntimeUnavailable, match="Vulkan device 0 is hidden by GGML_VK_VISIBLE_DEVICES=1"):
         llama_cpp.open(info(), OpenOptions(backend="vulkan", device_index=0))
+
+
+@pytest.mark.parametrize(
+    ("visible", "count", "numbers"),
+    [(None, 2, [0, 1]), ("3,1", 2, [3, 1]), ("2", 1, [2]), ("9,1", 1, [0]), ("", 1, [0])],
+)
+def test_a_vulkan_device_is_opened_by_the_number_that_the_check_listed(
+    visible: str | None, count: int, numbers: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("GGML_VK_VISIBLE_DEVICES", raising=False)
+    if visible is not None:
+        monkeypatch.setenv("GGML_VK_VISIBLE_DEVICES", visible)
+    assert llama_cpp._numbers("vulkan", count) == numbers
+    if visible != "9,1":  # ggml left one out and does not say which: nothing is opened by a guess
+        assert [llama_cpp._position("vulkan", number) for number in numbers] == list(range(count))
+
+
+def test_no_vulkan_device_is_admitted_that_the_check_did_not_see(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("GGML_VK_VISIBLE_DEVICES", raising=False)
+    assert llama_cpp._position("vulkan", 0) == 0
+    assert "GGML_VK_VISIBLE_DEVICES" not in os.environ
+
+
+def test_layers_in_another_place_are_no_evidence_for_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    elsewhere = Placement(parts=(PlacementPart(device="CUDA7", device_kind=DeviceKind.GPU, layers=3),))
+    monkeypatch.setattr(LlamaSession, "placement", lambda self: elsewhere)
+    finding = llama_cpp.check("cpu")
+    assert (finding.status, finding.device_kind) == (Status.BROKEN, DeviceKind.UNKNOWN)
+    assert "3 on CUDA7" in finding.reason
 
 
 def test_an_unknown_backend_is_refused_by_name() -> None:

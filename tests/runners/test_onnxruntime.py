@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import tempfile
 from pathlib import Path
 
@@ -15,8 +17,15 @@ import onnx_models as models  # noqa: E402
 
 from probes.contract import DeviceKind, Status  # noqa: E402
 from runners import onnxruntime as runner  # noqa: E402
-from runners.contract import ModelRejected, OpenOptions, RuntimeUnavailable  # noqa: E402
+from runners.contract import (  # noqa: E402
+    ModelRejected,
+    OpenOptions,
+    Placement,
+    PlacementPart,
+    RuntimeUnavailable,
+)
 from runners.model import ModelInfo  # noqa: E402
+from runners.ort_session import translated  # noqa: E402
 from runners.tiny import make_onnx  # noqa: E402
 
 CPU = OpenOptions(backend="cpu")
@@ -34,7 +43,67 @@ def test_the_cpu_gives_the_known_answer_and_proves_its_nodes() -> None:
 
 def test_the_bundled_model_is_what_its_program_writes() -> None:
     assert runner.TINY.read_bytes() == make_onnx.tiny()
-    assert runner.TINY_ANSWER == make_onnx.ANSWER
+
+
+def part(device: str, nodes: int) -> PlacementPart:
+    return PlacementPart(device=device, device_kind=DeviceKind.GPU, nodes=nodes)
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [(), (part("TensorrtExecutionProvider", 3), part("CUDAExecutionProvider", 1))],
+)
+def test_a_right_answer_of_another_provider_proves_nothing_for_this_one(parts: tuple[PlacementPart, ...]) -> None:
+    finding = runner._judged("tensorrt", "1", make_onnx.ANSWER, 0.1, Placement(parts=parts))
+    assert (finding.status, finding.device_kind) == (Status.BROKEN, DeviceKind.UNKNOWN)
+
+
+def test_all_nodes_on_the_own_provider_are_proof() -> None:
+    placement = Placement(parts=(part("TensorrtExecutionProvider", 4),))
+    finding = runner._judged("tensorrt", "1", make_onnx.ANSWER, 0.1, placement)
+    assert (finding.status, finding.device_kind) == (Status.WORKS, DeviceKind.GPU)
+
+
+def test_a_strict_run_on_tensorrt_may_leave_nodes_to_cuda_but_none_to_the_cpu() -> None:
+    options = OpenOptions(backend="tensorrt", device_index=1)
+    names = [item if isinstance(item, str) else item[0] for item in runner._providers(options, strict=True)]
+    assert names == ["TensorrtExecutionProvider", "CUDAExecutionProvider"]
+    assert runner._providers(options, strict=False)[-1] == "CPUExecutionProvider"
+
+
+@pytest.mark.parametrize(
+    "said", ["CUDA failure 700: an illegal memory access was encountered", "CUDNN failure 4: INTERNAL_ERROR"]
+)
+def test_a_failing_gpu_is_not_held_against_the_model(said: str) -> None:
+    model = ModelInfo(path="net.onnx", format="onnx", size_bytes=1)
+    assert type(translated(RuntimeError(said), model, "run")) is RuntimeUnavailable
+    assert type(translated(RuntimeError("Unexpected input data type"), model, "run")) is ModelRejected
+
+
+def test_a_type_that_numpy_lacks_leaves_the_placement_to_the_first_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(runner, "_can_record", lambda library: False)
+    path = tmp_path / "text.onnx"
+    text = 8  # TensorProto.STRING
+    nodes = [make_onnx.node("Identity", ["x"], ["y"])]
+    ends = [make_onnx.value_info(name, [1], text) for name in ("x", "y")]
+    path.write_bytes(make_onnx.model(nodes, ends[:1], ends[1:]))
+    session = runner.open(ModelInfo(path=str(path), format="onnx", size_bytes=1), CPU)
+    assert session.placement().parts == ()
+    assert session.run({"x": np.array(["a"], object)})["y"].tolist() == ["a"]
+    assert session.placement().all_on(DeviceKind.CPU)
+    session.close()
+
+
+def test_a_crash_while_a_model_is_loaded_is_still_told() -> None:
+    code = (
+        "import faulthandler, os; from runners import onnxruntime; faulthandler.enable();"
+        "told = onnxruntime._captured_stderr(); told.__enter__(); os.abort()"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60)
+    assert "Fatal Python error: Aborted" in done.stderr
 
 
 @pytest.mark.skipif(HAS_CUDA, reason="this onnxruntime has CUDA: its absence could not be shown")
@@ -70,8 +139,6 @@ def test_a_wrong_answer_is_broken(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def test_without_the_package_the_check_says_absent(monkeypatch: pytest.MonkeyPatch) -> None:
-    import sys
-
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
     finding = runner.check("cpu")
     assert finding.status is Status.ABSENT

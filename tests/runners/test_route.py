@@ -281,6 +281,51 @@ def test_a_separate_gpu_memory_counts_alone() -> None:
     assert best.fit.available_bytes == 24 * GIB
 
 
+def cuda_below(*numbers: int, free_bytes: int = 5 * GIB, memory_bytes: int = 8 * GIB) -> Finding:
+    """A discrete card's finding about CUDA."""
+    return Finding(
+        subject="cuda",
+        layer=2,
+        status=Status.WORKS,
+        facts={"integrated": False, "cuda_memory_free_bytes": free_bytes},
+        devices=tuple(Device(index=n, name=f"RTX {n}", kind=GPU, memory_bytes=memory_bytes) for n in numbers),
+    )
+
+
+ORT = {"ort": a_runner("onnx", Backend(name="cuda", api="cuda"))}
+ORT_CUDA = Finding(
+    subject="ort/cuda",
+    layer=4,
+    status=Status.WORKS,
+    evidence=(
+        Evidence(executed="tiny", device="CUDAExecutionProvider, device 0", device_kind=GPU, value="4", expected="4"),
+    ),
+)
+
+
+def test_a_runtime_that_lists_no_device_has_the_memory_of_the_apis_first_and_not_the_systems() -> None:
+    best = plan(NET, report(memory(64 * GIB), cuda_below(1, 0), ORT_CUDA), ORT).best
+    assert best is not None
+    assert best.fit is not None
+    assert (best.device, best.device_index, best.fit.available_bytes) == ("RTX 0", 0, 5 * GIB)
+
+
+def test_what_is_free_of_a_card_counts_for_that_card_only() -> None:
+    other = works("llama/cuda", GPU, "RTX 3", memory_bytes=8 * GIB)  # number 3
+    best = plan(LLM, report(ROOM, cuda_below(0, 3), other), RUNNERS).best
+    assert best is not None
+    assert best.fit is not None
+    assert best.fit.available_bytes == 8 * GIB
+
+
+def test_a_device_without_a_known_answer_was_not_proven() -> None:
+    reading = Evidence(executed="read a name", device="Orin", device_kind=GPU)
+    finding = Finding(subject="llama/cuda", layer=5, status=Status.WORKS, evidence=(reading,))
+    assert finding.device_kind is UNKNOWN
+    made = plan(LLM, report(ROOM, finding), RUNNERS)
+    assert "did not prove" in next(route for route in made.refused if route.backend == "cuda").reason
+
+
 IMPORTS = """
 import sys
 from runners.registry import runners

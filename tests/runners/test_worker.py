@@ -203,6 +203,27 @@ def test_a_death_by_the_oom_killer_is_told_from_somebodys_kill() -> None:
     assert "GGML_NATIVE=OFF" in death("loading", -4, "", oom_killer_ran=False)[1]
 
 
+def test_a_death_by_a_signal_without_a_name_is_told_all_the_same() -> None:
+    assert "was killed by signal 40" in death("generate", -40, "", oom_killer_ran=False)[0]
+
+
+def test_a_process_that_not_even_sigkill_ends_holds_up_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    running = start()
+    wait = running._process.wait
+
+    def stuck(timeout: float | None = None) -> int:
+        assert timeout is not None, "waits for ever"
+        raise subprocess.TimeoutExpired("worker", timeout)
+
+    monkeypatch.setattr(running._process, "wait", stuck)  # no test can put a process into such a state
+    running.kill()
+    assert not running.alive
+    wait()
+    reason, remedy = death("generate", None, "", oom_killer_ran=False)
+    assert "stuck inside the kernel" in reason
+    assert "reboot" in remedy
+
+
 def test_a_worker_that_hangs_is_killed_at_its_deadline(worker: Worker) -> None:
     os.kill(worker.pid, signal.SIGSTOP)
     start_s = time.monotonic()
