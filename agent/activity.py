@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from agent.clock import monotonic_s, synchronised, wall_text
+from agent.expiry import is_late
 from agent.records import Message
 from agent.verb import Verb, VerbFailed
 from agent.wire import Command, CommandError, CommandState, Event, State, StreamChunk, encode, make_state
@@ -64,8 +65,6 @@ class Activity:
 
     def late(self) -> str:
         """Why it must not start any more, or ""."""
-        from agent.commands import is_late
-
         if monotonic_s() > self._expires_s:
             return "its message expiry passed while it waited"
         return is_late(self._command)
@@ -104,9 +103,11 @@ class Activity:
             if self.finished.is_set():
                 return
             starts, self._began = not self._began and state is State.RUNNING, True
-            self.state = make_state(self.command_id, self.state.verb, state, self.state.sequence + 1, **fields)
+            told = make_state(self.command_id, self.state.verb, state, self.state.sequence + 1, **fields)
             if state.final:
+                encode(told)  # a result that is no JSON must fail here, while another end can still be told
                 self.finished.set()
+            self.state = told
             self._commands.moved(self, self.state, starts)
 
     def _run(self) -> None:
@@ -118,6 +119,9 @@ class Activity:
         except Exception as error:  # noqa: BLE001  a command that fails must not end the agent
             self._fail(error)
         finally:
+            if not self.finished.is_set():  # not even `_fail` came through, or the verb has ended its own thread
+                nothing = CommandError(code="internal", sentence=f"{self.state.verb} ended without a result")
+                self.end(State.FAILED, nothing)
             log.info("command %s %s", self.command_id, self.state.state.value)
             self._commands.left(self)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import socket
 import tempfile
 from pathlib import Path
@@ -82,7 +83,11 @@ class Broker:
         path.write_text(text, encoding="utf-8")
         try:
             self._broker = iotcore.Broker(config_path=str(path))
-            self._broker.start()
+            before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # the child keeps it: Ctrl-C is ours
+            try:
+                self._broker.start()
+            finally:
+                signal.pthread_sigmask(signal.SIG_SETMASK, before)
         except (OSError, RuntimeError, ValueError) as error:
             raise BrokerError(f"the embedded broker does not start: {error}") from error
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import io
+import math
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -11,14 +12,27 @@ from typing import Any
 import click
 
 from agent.version import VERSION
+from probes.command_line import drop_output, output_trouble, prepare_streams
 
 EXIT_FAILED = 1  # the thing asked for failed
 EXIT_USAGE = 2  # wrong usage or configuration
 EXIT_NOT_ON_ACCELERATOR = 3  # it works, but not on the accelerator that was demanded
 
+COUNT_LIMIT = 1 << 30  # what a C int of any runtime holds
+SEED_LIMIT = (1 << 32) - 1  # a uint32_t in llama.cpp
+THREADS_LIMIT = 512  # GGML_MAX_N_THREADS; ggml crashes above
+
 EXIT_CODES = """\b
 Exit codes: 0 fine; 1 the thing asked for failed; 2 wrong usage or configuration;
 3 it works, but not on the accelerator that was demanded."""
+
+
+def number(_context: click.Context, parameter: click.Parameter, value: float) -> float:
+    """A value that is a number: "nan" passes every comparison with bounds."""
+    if math.isnan(value):
+        raise click.BadParameter("nan is not a number", param=parameter)
+    return value
+
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of tables.")
 root_option = click.option(
@@ -39,7 +53,7 @@ runtime_option = click.option("--runtime", default="", metavar="NAME", help="Onl
 context_option = click.option(
     "--context",
     "context_tokens",
-    type=click.IntRange(16),
+    type=click.IntRange(16, COUNT_LIMIT),
     metavar="TOKENS",
     help="Context to reserve for an LLM.",
 )
@@ -87,15 +101,21 @@ def plan(model: str, **options: Any) -> None:
 @software_option
 @runtime_option
 @context_option
-@click.option("--max-tokens", type=click.IntRange(1), default=128, show_default=True)
-@click.option("--temperature", type=click.FloatRange(0), default=0.0, show_default=True)
-@click.option("--seed", type=int, default=0, show_default=True)
+@click.option("--max-tokens", type=click.IntRange(1, COUNT_LIMIT), default=128, show_default=True)
+@click.option("--temperature", type=click.FloatRange(0, 100), callback=number, default=0.0, show_default=True)
+@click.option("--seed", type=click.IntRange(-1, SEED_LIMIT), default=0, show_default=True)
 @click.option("--system", "system_prompt", default="", metavar="TEXT", help="System message for a chat model.")
 @click.option("--raw", is_flag=True, help="Send the prompt as it is, without the chat template.")
 @click.option("--stop", multiple=True, metavar="TEXT", help="Text that ends the answer; can be repeated.")
-@click.option("--threads", type=click.IntRange(0), default=0, help="CPU threads; 0 lets the runner choose.")
-@click.option("--batch", type=click.IntRange(0), default=0, help="Images per run; 0 lets the pipeline choose.")
-@click.option("--top", type=click.IntRange(1), default=3, show_default=True, help="Classes told per image.")
+@click.option(
+    "--threads", type=click.IntRange(0, THREADS_LIMIT), default=0, help="CPU threads; 0 lets the runner choose."
+)
+@click.option(
+    "--batch", type=click.IntRange(0, COUNT_LIMIT), default=0, help="Images per run; 0 lets the pipeline choose."
+)
+@click.option(
+    "--top", type=click.IntRange(1, COUNT_LIMIT), default=3, show_default=True, help="Classes told per image."
+)
 @click.option("--annotate", type=click.Path(file_okay=False), default="", help="Folder for annotated pictures.")
 def run(model: str, inputs: tuple[str, ...], **options: Any) -> None:
     """Run MODEL on the best road: a prompt through an LLM, or image files through a vision model."""
@@ -153,13 +173,6 @@ def fail(message: str, code: int = EXIT_FAILED) -> Any:
     sys.exit(code)
 
 
-def say_everything() -> None:
-    """Let output and messages hold what the terminal's encoding has not: it is spelled out, and is no error."""
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")
-
-
 def require_text(arguments: Sequence[str]) -> None:
     """End with 2 for an argument that is no text: neither JSON nor a model's process could be told about it."""
     for argument in arguments:
@@ -168,21 +181,46 @@ def require_text(arguments: Sequence[str]) -> None:
             fail(f"{os.fsencode(argument)!r} is no text in {encoding}: give the file another name", EXIT_USAGE)
 
 
+class Ended(BaseException):
+    """A signal asks for the end; on its way out it closes all that was opened. Its argument is the signal's number."""
+
+
+def end_in_order() -> None:
+    """Have SIGTERM and SIGHUP end processes and remove folders of ours, as Ctrl-C does."""
+
+    def end(number: int, _frame: object) -> None:
+        raise Ended(number)
+
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is signal.SIG_DFL:  # nohup ignores SIGHUP, and means it
+            signal.signal(number, end)
+
+
 def main() -> None:
     """Run the command line; whatever happens, a person reads a sentence and not a traceback."""
-    say_everything()
+    prepare_streams()
+    end_in_order()
     try:
         require_text(sys.argv[1:])
-        cli.main(prog_name="edge-agent", standalone_mode=False)
+        try:
+            cli.main(prog_name="edge-agent", standalone_mode=False)
+        finally:
+            sys.stdout.flush()  # here, where its errors have names
     except click.ClickException as error:
         error.show()
         sys.exit(EXIT_USAGE)
     except (click.Abort, KeyboardInterrupt):
         fail("interrupted", 130)
+    except Ended as ended:
+        signal.signal(ended.args[0], signal.SIG_DFL)
+        os.kill(os.getpid(), ended.args[0])  # whoever waits for us is told how we ended
     except BrokenPipeError:
-        sys.stderr.close()  # the reader of our output has gone: nothing is left to say to it
+        drop_output()  # its reader has gone: nothing is left to say to it
         sys.exit(EXIT_FAILED)
     except Exception as error:  # the outermost boundary
         if os.environ.get("EDGE_AGENT_DEBUG"):
             raise
+        if isinstance(error, OSError) and (trouble := output_trouble(error)):
+            drop_output()
+            fail(trouble)
         fail(f"internal error: {type(error).__name__}: {error} (set EDGE_AGENT_DEBUG=1 for the traceback)")

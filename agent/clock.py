@@ -18,11 +18,16 @@ def wall_text(seconds: float | None = None) -> str:
 
 
 def wall_seconds(text: str) -> float | None:
-    """Seconds since 1970 of an ISO 8601 text; None when it is none. Without an offset it is UTC."""
-    import datetime
+    """Seconds since 1970 of an ISO 8601 text; None when it is none. Without an offset it is UTC.
 
+    Python 3.10 reads fractions of 3 or 6 digits only; nanoseconds, as Go and Rust print them, are cut to micro.
+    """
+    import datetime
+    import re
+
+    text = re.sub(r"[.,](\d+)", lambda found: f".{found[1][:6]:0<6}", text.strip(), count=1)
     try:
-        moment = datetime.datetime.fromisoformat(text.strip().replace("Z", "+00:00"))
+        moment = datetime.datetime.fromisoformat(text.replace("Z", "+00:00"))
     except ValueError:
         return None
     if moment.tzinfo is None:

@@ -12,10 +12,11 @@ from typing import Any
 import msgspec
 
 from agent.activity import EVENTS_TOGETHER, Activity
-from agent.clock import monotonic_s, synchronised, wall_seconds
+from agent.clock import monotonic_s
 from agent.config import Config
+from agent.expiry import TIME_LIMIT, is_late, unreadable_time
 from agent.outbox import Outbox
-from agent.records import CommandRow, Incoming, Message
+from agent.records import CommandRow, Incoming, Message, last_state
 from agent.store import Store, StoreUnavailable
 from agent.survey import Survey
 from agent.topics import Topics
@@ -33,7 +34,6 @@ from agent.wire import (
 
 GRACE_S = 10.0  # a command that does not end so long after its deadline is given up, its thread left behind
 ATTEMPTS = 2  # a repeatable command that took the agent down twice is not tried a third time
-CLOCK_SLACK_S = 300.0
 CANCEL_WAIT_S = 10.0
 log = logging.getLogger("agent.commands")
 
@@ -79,6 +79,7 @@ class Commands:
         self._unrecorded: dict[str, CommandState] = {}  # the disk did not take these
         self._stopping = False
         self._started = False
+        self._settled = False
         self.beat_s = time.monotonic()
 
     # -- coming in
@@ -129,6 +130,9 @@ class Commands:
             arguments = msgspec.convert(command.arguments, verb.Arguments)
         except (msgspec.ValidationError, ValueError) as error:
             return self._refuse(command, incoming, "bad_arguments", f"{command.verb}: {error}")
+        unclear = unreadable_time(command)
+        if unclear:
+            return self._refuse(command, incoming, "malformed", unclear)
         late = is_late(command)
         if late:
             return self._refuse(command, incoming, "expired", late, State.EXPIRED)
@@ -160,9 +164,9 @@ class Commands:
         row = CommandRow(
             id=command.id,
             verb=command.verb,
-            arguments=msgspec.json.encode(command.arguments),
-            issued_at=command.issued_at,
-            expires_at=command.expires_at,
+            arguments=b"{}" if state.state.final else msgspec.json.encode(command.arguments),
+            issued_at=command.issued_at and command.issued_at[:TIME_LIMIT],
+            expires_at=command.expires_at and command.expires_at[:TIME_LIMIT],
             state=state.state.value,
             sequence=state.sequence,
             state_json=encode(state),
@@ -206,7 +210,7 @@ class Commands:
             row = self._store.find_command(command_id)
         except StoreUnavailable:
             return None  # whatever must not be doubled is refused when it is recorded
-        return None if row is None else msgspec.json.decode(row.state_json, type=CommandState)
+        return None if row is None else last_state(row)
 
     def _repeat(self, state: CommandState, incoming: Incoming) -> None:
         """Answer a command that has been here before with what is known of it."""
@@ -234,22 +238,32 @@ class Commands:
 
     def start(self) -> None:
         """Settle what an earlier life left unfinished, then begin."""
-        try:
-            rows = self._store.unfinished_commands()
-        except StoreUnavailable as error:
-            log.error("can't tell which commands were interrupted: %s", error.reason)
-            rows = []
-        for row in rows:
-            if row.id not in self._known:
-                self._settle(row)
+        self._settle_all()
+        if not self._settled:
+            log.error("can't tell which commands were interrupted: %s", self.outbox.unavailable)
         with self._lock:
             self._started = True
             for verb in list(self._lanes):
                 self._pump(verb)
 
+    def _settle_all(self) -> None:
+        """Settle what an earlier life left unfinished, once the disk tells."""
+        try:
+            rows = self._store.unfinished_commands()
+        except StoreUnavailable as error:
+            self.outbox.unavailable = self.outbox.unavailable or error.reason
+            return
+        with self._lock:
+            self._settled = True
+            for row in rows:
+                if row.id not in self._known and row.id not in self._unrecorded:
+                    self._settle(row)
+                    if self._started:
+                        self._pump(row.verb)
+
     def _settle(self, row: CommandRow) -> None:
         verb = self._find_verb(row.verb)
-        state = msgspec.json.decode(row.state_json, type=CommandState)
+        state = last_state(row)
         again = verb is not None and verb.REPEATABLE and row.attempts < ATTEMPTS
         try:
             arguments = msgspec.convert(msgspec.json.decode(row.arguments), verb.Arguments) if verb and again else None
@@ -327,6 +341,8 @@ class Commands:
     def tick(self) -> None:
         """Once a second: deadlines, commands that waited too long, states the disk did not take."""
         self.beat_s = time.monotonic()
+        if not self._settled:
+            self._settle_all()
         now_s = monotonic_s()
         with self._lock:
             lanes = [(lane, list(lane.active.values()), list(lane.waiting)) for lane in self._lanes.values()]
@@ -372,15 +388,3 @@ class Commands:
             activity.finished.wait(max(0.0, until_s - time.monotonic()))
         for activity in active + [one for one in waiting if not one.verb.REPEATABLE]:
             activity.end(State.FAILED, activity.interrupted_error())
-
-
-def is_late(command: Command) -> str:
-    """Why a command must not start any more, or ""; a clock that is surely wrong expires nothing."""
-    expires_s = wall_seconds(command.expires_at) if command.expires_at else None
-    if expires_s is None:
-        return ""
-    issued_s = wall_seconds(command.issued_at) if command.issued_at else None
-    now_s = time.time()
-    if synchronised() is False or (issued_s is not None and now_s < issued_s - CLOCK_SLACK_S):
-        return ""
-    return f"it expired at {command.expires_at}" if now_s > expires_s else ""

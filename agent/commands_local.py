@@ -16,7 +16,7 @@ import msgspec
 
 from agent.cli import EXIT_FAILED, EXIT_NOT_ON_ACCELERATOR, EXIT_USAGE, fail
 from agent.report import known_subjects, survey_report
-from probes.contract import CapabilityReport, DeviceKind, Finding, Status
+from probes.contract import SCHEMA_VERSION, CapabilityReport, DeviceKind, Finding, Status
 from probes.host import Host
 from runners.contract import RunnerError
 from runners.formats.gguf import printable
@@ -27,6 +27,8 @@ from runners.route import plan as make_plan
 
 if TYPE_CHECKING:
     from agent.running import RunOptions, RunOutcome
+
+REPORT_LIMIT_BYTES = 16 << 20
 
 
 def print_json(value: Any) -> None:
@@ -88,6 +90,19 @@ def run_probe(subjects: Sequence[str], as_json: bool, root: str) -> int:
     return EXIT_FAILED if subjects and failed else 0
 
 
+def read_report(path: str) -> bytes:
+    """The bytes of a saved report; a pipe is welcome: `--report <(ssh DEVICE edge-agent probe --json)`.
+
+    Raises:
+        OSError: it can't be read, or has no end.
+    """
+    with open(path, "rb") as file:
+        data = file.read(REPORT_LIMIT_BYTES + 1)
+    if len(data) > REPORT_LIMIT_BYTES:
+        raise OSError(f"it is longer than {REPORT_LIMIT_BYTES >> 20} MiB")
+    return data
+
+
 def report_for(model: ModelInfo, quiet: bool, root: str = "/", saved: str | None = None) -> CapabilityReport:
     """What a plan for this model rests on: a saved report, or the checks that concern it, executed now.
 
@@ -96,9 +111,15 @@ def report_for(model: ModelInfo, quiet: bool, root: str = "/", saved: str | None
     """
     if saved is not None:
         try:
-            return msgspec.json.decode(Path(saved).read_bytes(), type=CapabilityReport)
-        except (OSError, msgspec.MsgspecError) as error:
+            report = msgspec.json.decode(read_report(saved), type=CapabilityReport)
+        except (OSError, RecursionError, msgspec.MsgspecError, UnicodeDecodeError) as error:
             raise RunnerError(f"{saved}: not a report: {error}", "make one: edge-agent probe --json > FILE") from error
+        if report.schema_version != SCHEMA_VERSION:
+            raise RunnerError(
+                f"{saved}: a report of schema version {report.schema_version}; this edge-agent reads {SCHEMA_VERSION}",
+                "make a new one: edge-agent probe --json > FILE",
+            )
+        return report
     subjects = ["hardware", "jetpack", "memory"]
     for name, runner in runners().items():
         if runner.accepts(model).accepted:

@@ -6,6 +6,7 @@ The demonstration is a user of the product: it talks to the daemon over MQTT alo
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import importlib.util
 import os
 import shutil
@@ -64,7 +65,10 @@ def run_demo(out: str, *, stay: bool, as_json: bool) -> int:
             if stay:
                 demo.stay()
     except (DemoFailed, BrokerError, NoAnswer, OSError) as error:
-        console.print(Text(f"demo: {error}", style="red"))
+        told = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) and error.filename else str(error)
+        if as_json:
+            sys.stdout.write(msgspec.json.encode({"error": {"code": "demo_failed", "reason": told}}).decode() + "\n")
+        Console(stderr=True, highlight=False, markup=False).print(Text(f"demo: {told}", style="red"))
         return EXIT_FAILED
     return 0
 
@@ -302,18 +306,31 @@ def alive(daemon: subprocess.Popen[bytes], status: Any) -> Any:
 @contextlib.contextmanager
 def running_daemon(config: Path, folder: Path) -> Iterator[subprocess.Popen[bytes]]:
     """A daemon for as long as the context lasts; its log goes into a file in `folder`."""
-    with open(folder / "daemon.log", "wb") as log:
+    their_end, our_end = os.pipe()
+    with open(folder / "daemon.log", "wb") as log, open(their_end, "rb") as line:
         daemon = subprocess.Popen(
             [sys.executable, "-m", "agent", "daemon", "--config", str(config)],
-            stdin=subprocess.DEVNULL,
+            stdin=line,
             stdout=log,
             stderr=log,
             start_new_session=True,  # Ctrl-C is ours: we then end it in order
         )
+        end_with_us(daemon, line.fileno())
     try:
         yield daemon
     finally:
         stop(daemon)
+        os.close(our_end)
+
+
+def end_with_us(daemon: subprocess.Popen[bytes], line: int) -> None:
+    """Have the kernel send the daemon a SIGTERM when our end of its stdin closes: also when we are killed.
+
+    Source: fcntl(2), F_SETOWN, F_SETSIG, O_ASYNC; they belong to the open pipe, which the daemon shares.
+    """
+    fcntl.fcntl(line, fcntl.F_SETOWN, daemon.pid)
+    fcntl.fcntl(line, fcntl.F_SETSIG, signal.SIGTERM)
+    fcntl.fcntl(line, fcntl.F_SETFL, fcntl.fcntl(line, fcntl.F_GETFL) | os.O_ASYNC)
 
 
 def stop(daemon: subprocess.Popen[bytes]) -> None:

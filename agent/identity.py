@@ -10,6 +10,7 @@ import msgspec
 
 from agent.config import Config
 from agent.durable import write_durably
+from agent.topics import TopicError, check_level
 
 FILE_NAME = "device-id.json"
 SERIAL_FILES = (  # the first two are L4T's, the others a PC's
@@ -64,9 +65,10 @@ def made_up(path: Path, hardware: str) -> tuple[str, str]:
     """The name kept at `path`, or a new one: on the first start, and on other hardware (a cloned image)."""
     try:
         kept = msgspec.json.decode(path.read_bytes(), type=Kept)
+        check_level(kept.device_id, "the device id")
         if not (kept.hardware and hardware) or kept.hardware == hardware:
             return kept.device_id, ""
-    except (OSError, msgspec.MsgspecError):
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError, TopicError):
         pass  # the first start, or a file that a power cut has taken: a new name is made below
     kept = Kept(device_id=f"edge-{os.urandom(6).hex()}", hardware=hardware)
     try:

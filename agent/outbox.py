@@ -48,17 +48,19 @@ class Outbox:
 
         Returns: whether it is on disk.
         """
+        written = True
         try:
             write(messages)
             self._say("")
         except StoreUnavailable as error:
+            written = False
             self._say(error.reason)
             self._keep_in_memory(messages)
         self._since_bound += len(messages)
         if self._since_bound >= BOUND_EVERY_MESSAGES:
             self.bound()
         self.wake()
-        return not self.unavailable
+        return written  # not `unavailable`: another thread may have changed that by now
 
     def add(self, *messages: Message) -> None:
         """Keep messages until the broker has them."""
@@ -73,7 +75,7 @@ class Outbox:
         """
         left_out = {*skip, *self._acknowledged}
         try:
-            kept = self._store.pending_messages(limit + len(left_out))
+            kept = self._store.pending_messages(limit, left_out)
         except StoreUnavailable as error:
             self._say(error.reason)
             kept = []

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from agent.wire import CommandError, CommandState, State, make_state
+
 
 class Incoming(msgspec.Struct, frozen=True, kw_only=True):
     """A message that came in on the command topic.
@@ -64,3 +66,14 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
     def size_bytes(self) -> int:
         """What it counts against the limit."""
         return len(self.payload) + len(self.topic) + len(self.correlation) + 64
+
+
+def last_state(row: CommandRow) -> CommandState:
+    """A command's recorded state; put together anew where the record can't be read (another version, a bad disk)."""
+    try:
+        return msgspec.json.decode(row.state_json, type=CommandState)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        known = {state.value: state for state in State}
+        sentence = f"the command was {row.state} once; the rest of its record can't be read"
+        error = CommandError(code="record_unreadable", sentence=sentence)
+        return make_state(row.id, row.verb, known.get(row.state, State.FAILED), row.sequence, error=error)

@@ -7,10 +7,11 @@ WAL with synchronous=FULL: what a method has returned from is on disk. A disk th
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import sqlite3
 import threading
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from agent.clock import boot_id, monotonic_s
@@ -167,16 +168,17 @@ class Store:
         with self._writing() as db:
             self._insert(db, messages)
 
-    def pending_messages(self, limit: int) -> list[Message]:
-        """Messages in order, at most `limit`.
+    def pending_messages(self, limit: int, skip: Collection[int] = ()) -> list[Message]:
+        """Messages in order, at most `limit`; the payloads of those in `skip` are not even read.
 
         Raises:
             StoreUnavailable: it can't be told.
         """
         with self._reading() as db:
             rows = db.execute(
-                "SELECT id, topic, payload, retain, importance, correlation FROM outbox ORDER BY id LIMIT ?",
-                (limit,),
+                "SELECT id, topic, payload, retain, importance, correlation FROM outbox"
+                " WHERE id NOT IN (SELECT value FROM json_each(?)) ORDER BY id LIMIT ?",
+                (json.dumps(list(skip)), limit),
             ).fetchall()
         return [
             Message(
@@ -359,4 +361,6 @@ class Store:
 def is_broken(error: sqlite3.DatabaseError) -> bool:
     """Whether the file itself is damaged, as opposed to a full disk or missing permission."""
     text = str(error)
+    if "malformed JSON" in text:  # of one row, as SQLite's JSON functions say it; the file is whole
+        return False
     return any(mark in text for mark in ("malformed", "not a database", "encrypted"))

@@ -53,9 +53,7 @@ class Survey:
         self._device_id = device_id
         self._publish = publish
         self._one_at_a_time = threading.Lock()
-        self._last: bytes | None = None
-        with contextlib.suppress(OSError):
-            self._last = self._path.read_bytes()
+        self._last = self._kept()
 
     @property
     def last(self) -> bytes | None:
@@ -118,6 +116,19 @@ class Survey:
         """Publish the last report: the broker has forgotten it."""
         if self._last is not None:
             self._publish(self._last)
+
+    def _kept(self) -> bytes | None:
+        """The report of an earlier life; None when there is none, or only what a power cut or a bad disk has left."""
+        try:
+            with open(self._path, "rb") as file:
+                data = file.read(REPORT_LIMIT_BYTES + 1)
+            msgspec.json.decode(data, type=_Identity)
+        except FileNotFoundError:
+            return None
+        except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
+            log.warning("%s can't be used (%s); a new one is taken", self._path, error)
+            return None
+        return data
 
     def _keep(self, data: bytes) -> None:
         try:

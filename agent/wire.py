@@ -11,6 +11,8 @@ import msgspec
 from agent.clock import boot_id, synchronised, wall_text
 from agent.topics import TopicError, check_level
 
+SENTENCE_LIMIT = 2000  # characters: a requester's own text comes back in it, and it is kept for good
+
 
 class State(enum.Enum):
     """The life of a command: accepted, running, then one of the others, for good."""
@@ -206,8 +208,18 @@ def _loosely(payload: bytes) -> tuple[str, str]:
     return command_id, loose.verb[:64] if isinstance(loose.verb, str) else ""
 
 
-def make_state(command_id: str, verb: str, state: State, sequence: int, **fields: Any) -> CommandState:
-    """A state as of now: wall time, clock and boot are filled in."""
+def told(text: str) -> str:
+    """Text for a message: of bounded length, and without what UTF-8 has no bytes for (a file name can hold it)."""
+    text = text if len(text) <= SENTENCE_LIMIT else f"{text[:SENTENCE_LIMIT]} ... ({len(text)} characters)"
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+def make_state(
+    command_id: str, verb: str, state: State, sequence: int, error: CommandError | None = None, **fields: Any
+) -> CommandState:
+    """A state as of now: wall time, clock and boot are filled in, and its error is made fit to be sent."""
+    if error is not None:
+        error = CommandError(code=told(error.code), sentence=told(error.sentence), remedy=told(error.remedy))
     return CommandState(
         id=command_id,
         verb=verb,
@@ -216,5 +228,6 @@ def make_state(command_id: str, verb: str, state: State, sequence: int, **fields
         at=wall_text(),
         clock_synchronised=synchronised(),
         boot_id=boot_id(),
+        error=error,
         **fields,
     )

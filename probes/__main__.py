@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from probes.child import answer, run_probe
+from probes.command_line import run_command
 from probes.contract import DeviceKind, Finding, Status
 from probes.listing import PROBE_PATH, ProbeFile, probe_files
 
@@ -115,18 +116,5 @@ def explained(file: ProbeFile, root: str) -> Finding:
     return diagnose(finding, merged_facts((*about, finding)))
 
 
-def command() -> int:
-    """`main` for a shell: Ctrl-C, and a reader that has gone away (`| head`), are no reason for a traceback."""
-    try:
-        status = main()
-        sys.stdout.flush()
-    except KeyboardInterrupt:
-        return 130
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
-    return status
-
-
 if __name__ == "__main__":
-    sys.exit(command())
+    sys.exit(run_command(main))

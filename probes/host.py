@@ -9,6 +9,7 @@ import ctypes
 import errno
 import glob
 import os
+import stat
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
@@ -94,13 +95,15 @@ class Host:
             return False
 
     def text(self, path: str) -> str | None:
-        """The text of a small file with NUL bytes kept, or None when it is missing or can't be read.
+        """The text of a small file with NUL bytes kept, or None when it is missing, no file or can't be read.
 
         sysfs answers EAGAIN for a block that is powered off; that, too, is None (facts: gpu-thermal).
         """
         data = b""
         try:
-            with open(self._file(path), "rb", buffering=0) as file:
+            with open(self._file(path), "rb", buffering=0, opener=open_without_waiting) as file:
+                if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                    return None
                 # procfs gives a page at a time: one read of /proc/cpuinfo or maps is not the whole
                 while len(data) < READ_LIMIT_BYTES:
                     part = file.read(READ_LIMIT_BYTES - len(data))
@@ -212,3 +215,8 @@ class Host:
     def wall_s(self) -> float:
         """Seconds since 1970 by a clock that may be wrong: a Jetson boots without one."""
         return time.time()
+
+
+def open_without_waiting(path: str, flags: int) -> int:
+    """An `opener` for `open`: a named pipe is opened at once, and not when its writer comes."""
+    return os.open(path, flags | os.O_NONBLOCK)

@@ -51,7 +51,12 @@ def survey(
     findings: list[Finding] = []
     try:
         for thread in threads:
-            thread.start()
+            try:
+                thread.start()
+            except RuntimeError:  # no more threads are allowed (RLIMIT_NPROC, a cgroup): those that there are do it
+                break
+        if threads and threads[0].ident is None:
+            work()
         for _ in longest_first:
             finding = wait_for(done)
             if isinstance(finding, BaseException):

@@ -8,13 +8,16 @@ import sys
 import msgspec
 
 from probes.child import answer
+from probes.command_line import run_command
 from probes.isolation import execute
 from runners.checks import backends, runner_checks
 
 
 def main() -> int:
     """Execute one check, or list them; 2 for a subject that there is not."""
-    parser = argparse.ArgumentParser(prog="python -m runners", description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(
+        prog="python -m runners", description="Execute the check of one runtime and backend."
+    )
     parser.add_argument("subject", nargs="?", help="runtime/backend, see --list")
     parser.add_argument("--list", action="store_true", help="print all subjects with their layers")
     parser.add_argument("--child", action="store_true", help="execute it in this very process")
@@ -36,4 +39,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_command(main))

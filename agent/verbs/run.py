@@ -165,7 +165,10 @@ def see(arguments: Arguments, context: Context, path: Path, report: Any, options
     annotate_dir = ""
     if arguments.annotate:
         annotated = Path(context.config.agent.state_dir) / "annotated" / context.command_id
-        annotated.mkdir(parents=True, exist_ok=True)
+        try:
+            annotated.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise VerbFailed("annotate_unavailable", f"no folder for annotated pictures: {error}") from error
         annotate_dir = str(annotated)
     request = Classify(
         images=images,

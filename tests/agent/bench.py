@@ -83,7 +83,7 @@ class Agent:
             f'[agent]\ndevice_id = "{DEVICE}"\nstate_dir = "{self.state}"\nmodels_dir = "{self.models}"\n'
             f'[mqtt]\nhost = "127.0.0.1"\nport = {port}\nkeepalive_s = 5\nreconnect_max_s = 1.0\n'
             f"{settings.get('mqtt', '')}\n[commands]\n"
-            f'allowed = ["probe", "plan", "run", "cancel", "nap", "doze"]\n{settings.get("commands", "")}\n'
+            f'allowed = ["probe", "plan", "run", "cancel", "nap", "doze", "odd"]\n{settings.get("commands", "")}\n'
             f"{settings.get('more', '')}\n"
         )
         self.environ = dict(os.environ)

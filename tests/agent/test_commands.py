@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 import subprocess
 import time
 from collections.abc import Callable
@@ -364,3 +365,73 @@ def test_with_a_broken_database_the_agent_starts_and_says_what_is_lost(
     assert "agent.db.broken-1" in status["reasons"][0]
     plane.command("c", "nap", diary=str(diary))
     assert plane.end("c")["state"] == "succeeded"
+
+
+@pytest.mark.parametrize(
+    ("how", "code"), [("exit", "internal"), ("fail", "odd"), ("result that is no text", "internal")]
+)
+def test_a_verb_that_ends_in_an_odd_way_has_its_end_told_all_the_same(
+    agent: Agent, plane: Plane, how: str, code: str
+) -> None:
+    plane.wait_status("online")
+    plane.command("c", "odd", how=how)
+    end = plane.end("c")
+    assert (end["state"], end["error"]["code"]) == ("failed", code)
+    plane.command("next", "odd", how="fail")
+    plane.end("next")
+
+
+def test_an_expiry_that_cannot_be_read_is_rejected_and_not_taken_for_none(
+    agent: Agent, plane: Plane, diary: Path
+) -> None:
+    plane.wait_status("online")
+    plane.send({"id": "c", "verb": "nap", "arguments": {"diary": str(diary)}, "expires_at": "tomorrow"})
+    end = plane.end("c")
+    assert (end["state"], end["error"]["code"]) == ("rejected", "malformed")
+    assert "'tomorrow'" in end["error"]["sentence"]
+    assert starts(diary) == []
+
+
+def test_a_refusal_does_not_send_the_requesters_megabyte_back(agent: Agent, plane: Plane) -> None:
+    plane.wait_status("online")
+    plane.command("c", "cancel", id="x" * 500_000)
+    sentence = plane.end("c")["error"]["sentence"]
+    assert len(sentence) < 3000
+    assert "500" in sentence
+
+
+def test_a_record_that_cannot_be_read_costs_its_command_and_not_the_agent(
+    agent: Agent, plane: Plane, diary: Path
+) -> None:
+    """Another version of the agent, or a bad disk, has written it."""
+    plane.wait_status("online")
+    plane.command("runs", "nap", diary=str(diary), seconds=60)
+    plane.wait_state("runs", "running")
+    plane.command("ended", "doze", diary=str(diary))
+    plane.end("ended")
+    agent.kill()
+    with sqlite3.connect(agent.state / "agent.db") as db:
+        db.execute("UPDATE commands SET state_json = X'00FF'")
+    db.close()
+    agent.start()
+    assert plane.end("runs")["error"]["code"] == "interrupted"
+    plane.command("ended", "doze", diary=str(diary))
+    again = wait_for("an answer", lambda: [state for state in plane.states("ended") if state["error"]])[0]
+    assert (again["state"], again["error"]["code"]) == ("succeeded", "record_unreadable")
+    assert starts(diary) == ["runs", "ended"]
+
+
+def test_what_was_interrupted_is_told_also_when_the_disk_comes_back_after_the_start(
+    agent: Agent, plane: Plane, diary: Path
+) -> None:
+    plane.wait_status("online")
+    plane.command("c", "nap", diary=str(diary), seconds=60)
+    plane.wait_state("c", "running")
+    agent.kill()
+    away = agent.state.rename(agent.state.with_name("away"))
+    agent.state.write_text("no folder")
+    agent.start()
+    plane.wait_status("degraded")
+    agent.state.unlink()
+    away.rename(agent.state)
+    assert plane.end("c")["error"]["code"] == "interrupted"

@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 import msgspec
+import pytest
 
 from agent.config import AgentSection, Config
 from agent.identity import device_id
@@ -72,3 +73,13 @@ def test_a_state_folder_that_cannot_be_written_is_told(tmp_path: Path) -> None:
     found, trouble = device_id(config, str(device(tmp_path / "d")))
     assert found.startswith("edge-")
     assert "set agent.device_id" in trouble
+
+
+@pytest.mark.parametrize("kept", [b'{"device_id":"a/b","hardware":""}', b'{"device_id":"","hardware":""}', b'"\xff"'])
+def test_a_kept_name_that_cannot_stand_in_a_topic_is_replaced(tmp_path: Path, kept: bytes) -> None:
+    state = tmp_path / "state"
+    state.mkdir()
+    (state / "device-id.json").write_bytes(kept)
+    found = name(device(tmp_path / "d"), state)
+    assert found.startswith("edge-")
+    assert name(device(tmp_path / "d"), state) == found

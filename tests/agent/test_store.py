@@ -222,3 +222,33 @@ def test_messages_in_flight_are_not_handed_out_twice(store: Store) -> None:
     first = outbox.pending((), 2)
     assert payloads(first) == ["a", "b"]
     assert payloads(outbox.pending([one.id for one in first], 2)) == ["c"]
+
+
+def test_a_write_is_judged_by_its_own_outcome_not_by_that_of_another_thread(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    outbox = Outbox(store, 1 << 20, 3600.0)
+
+    def fail(_messages: list[Message]) -> None:
+        raise StoreUnavailable("full")
+
+    outbox.wake = lambda: outbox._say("")  # another thread's write, which the disk took
+    assert outbox.record(fail, [message("a")]) is False
+    outbox.wake = lambda: outbox._say("full")
+    assert outbox.record(store.add_messages, [message("b")]) is True
+    store.close()
+
+
+def test_messages_that_wait_are_not_read_again_and_again(store: Store) -> None:
+    """A broker that refuses a topic keeps megabytes waiting; only what is due is read."""
+    store.add_messages([message(str(number)) for number in range(6)])
+    first = store.pending_messages(3)
+    assert payloads(store.pending_messages(2, {one.id for one in first})) == ["3", "4"]
+
+
+def test_a_row_that_is_no_json_does_not_cost_the_database(store: Store) -> None:
+    store.add_command(row("a", "succeeded"), [])
+    store.update_command("a", "succeeded", 1, b"{no json", [])
+    with pytest.raises(StoreUnavailable):
+        store.trim_commands(0)
+    assert store.note == ""
+    assert store.find_command("a") is not None

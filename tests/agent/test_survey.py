@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import msgspec
+import pytest
 from bench import BASE, Agent, Mosquitto, Plane, wait_for
 
+from agent.survey import Survey
 from probes.contract import CapabilityReport
 
 SURVEY_S = 90.0
@@ -76,3 +79,13 @@ def test_a_broker_that_has_forgotten_the_report_gets_it_again(
     late = Plane(mosquitto.port)
     wait_for("the report", lambda: reports(late))
     late.close()
+
+
+@pytest.mark.parametrize("left", [b"", b"\0" * 4096, b'{"fingerprint": "ab", "find', b"[]", b'{"fingerprint":"\xff"}'])
+def test_a_kept_report_that_a_power_cut_has_damaged_is_not_published(tmp_path: Path, left: bytes) -> None:
+    (tmp_path / "report.json").write_bytes(left)
+    published: list[bytes] = []
+    survey = Survey(str(tmp_path), "bench", published.append)
+    survey.publish_again()
+    assert published == []
+    assert survey.last is None

@@ -20,8 +20,8 @@ def read(tmp_path: Path, data: bytes, name: str = "model.onnx") -> ModelInfo:
     return inspect(str(path))
 
 
-def test_a_real_classifier_is_described(orientation: Path) -> None:
-    model = inspect(str(orientation))
+def test_a_real_classifier_is_described(known_orientation: Path) -> None:
+    model = inspect(str(known_orientation))
     assert (model.format, model.format_version, model.opsets, model.task) == ("onnx", 10, {"": 15}, "classification")
     assert model.inputs == (TensorInfo(name="x", shape=("DynamicDimension.0", 3, 224, 224), dtype="float32"),)
     assert [output.shape[-1] for output in model.outputs] == [4]

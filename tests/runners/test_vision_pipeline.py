@@ -75,16 +75,21 @@ def turned(astronaut: Path, tmp_path_factory: pytest.TempPathFactory) -> list[Pa
     return paths
 
 
+@pytest.mark.usefixtures("known_orientation")
 def test_turned_pictures_get_their_classes_with_the_known_probability(
     orientation_model: ModelInfo, turned: list[Path]
 ) -> None:
-    results, timing = run(orientation_model, turned)
-    assert best(results) == [*TURNED, *TURNED]
-    assert [result["classes"][0]["label"] for result in results] == ["0", "270", "180", "90"] * 2
+    results, _ = run(orientation_model, turned)
     for result in results:
         assert 0.915 < result["classes"][0]["probability"] < 0.94
     page_1 = sorted(results[5]["classes"], key=lambda one: one["index"])
     assert page_1[-1]["probability"] == pytest.approx(0.9257, abs=0.003)
+
+
+def test_turned_pictures_get_their_classes(orientation_model: ModelInfo, turned: list[Path]) -> None:
+    results, timing = run(orientation_model, turned)
+    assert best(results) == [*TURNED, *TURNED]
+    assert [result["classes"][0]["label"] for result in results] == ["0", "270", "180", "90"] * 2
     assert timing.frames == 8
     assert timing.dropped == 0
     assert timing.latency is not None
