@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from agent.outbox import Outbox
-from agent.records import Message
+from agent.records import FINAL, Message
 
 WINDOW = 16  # messages in flight
 REFUSED_PAUSE_S = 60.0  # before a message that the broker refused is tried again
@@ -16,7 +16,6 @@ LOSSES_BEFORE_GIVING_UP = 5  # connections lost in a row with the same message i
 NOBODY_LISTENS = 0x10  # MQTT 5, PUBACK: "No matching subscribers"
 UNHEARD_TRIES = 8  # of a final state that nobody listened to, 2 + 4 + ... s apart: 72 s in all
 UNHEARD_STEP_S = 2.0
-FINAL = 3  # importance of a command's final state
 
 
 class Delivery:

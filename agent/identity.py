@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -50,12 +51,24 @@ def device_id(config: Config, root: str = "/") -> tuple[str, str]:
 
 def hardware_serial(root: str = "/") -> str:
     """A serial number that tells this board from others; "" when there is none, or only a placeholder."""
-    for name in SERIAL_FILES:
+
+    def read(name: str) -> str | None:
         try:
-            text = Path(root, name).read_text(encoding="ascii", errors="replace")
+            return Path(root, name).read_text(encoding="ascii", errors="replace")
         except OSError:
-            continue
-        serial = re.sub(r"[^0-9A-Za-z-]", "", text.replace("\0", ""))
+            return None
+
+    return first_serial(read)
+
+
+def first_serial(read: Callable[[str], str | None]) -> str:
+    """The first of `SERIAL_FILES` that holds a serial number and no placeholder; "" when none does.
+
+    Args:
+        read: gives the text of a file, or None; a recorded device is read through its `Host`.
+    """
+    for name in SERIAL_FILES:
+        serial = re.sub(r"[^0-9A-Za-z-]", "", (read(name) or "").replace("\0", ""))
         if serial and not NO_SERIAL.fullmatch(serial):
             return serial.lower()
     return ""

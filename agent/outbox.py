@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection
 
 import msgspec
 
-from agent.records import Message
+from agent.records import Message, without_result
 from agent.store import Store, StoreUnavailable
 
 VOLATILE_LIMIT_BYTES = 1 << 20  # of messages that could not be written to disk
@@ -99,7 +99,10 @@ class Outbox:
             self._say(error.reason)
 
     def give_up(self, message: Message, reason: str) -> None:
-        """Drop a message that can never be delivered, say so and count it."""
+        """Drop a message that can never be delivered, say so and count it; a command's end is told in short instead."""
+        shorter = without_result(message, reason)
+        if shorter is not None:
+            self.add(shorter)
         log.error("dropped a message of %d bytes for %s: %s", len(message.payload), message.topic, reason)
         self.dropped["undeliverable"] += 1
         self.done([message.id])

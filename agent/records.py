@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import msgspec
 
-from agent.wire import CommandError, CommandState, State, make_state
+from agent.wire import CommandError, CommandState, State, encode, make_state
+
+FINAL = 3  # importance of a command's final state
 
 
 class Incoming(msgspec.Struct, frozen=True, kw_only=True):
@@ -77,3 +79,26 @@ def last_state(row: CommandRow) -> CommandState:
         sentence = f"the command was {row.state} once; the rest of its record can't be read"
         error = CommandError(code="record_unreadable", sentence=sentence)
         return make_state(row.id, row.verb, known.get(row.state, State.FAILED), row.sequence, error=error)
+
+
+def without_result(message: Message, why: str) -> Message | None:
+    """A command's final state that can't be delivered whole, without its result: its end must still be told.
+
+    Args:
+        message: what could not be delivered.
+        why: in words.
+
+    Returns: None when this is no such state, or there is no result to leave out.
+    """
+    if message.importance < FINAL:
+        return None
+    try:
+        state = msgspec.json.decode(message.payload, type=CommandState)
+    except msgspec.MsgspecError:
+        return None
+    if state.result is None:
+        return None
+    told = f"the result, {len(message.payload)} bytes with all, could not be sent: {why}"
+    return msgspec.structs.replace(
+        message, id=0, payload=encode(msgspec.structs.replace(state, result=None, stage=told))
+    )

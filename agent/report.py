@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 
 from agent.clock import synchronised, wall_text
-from agent.identity import hardware_serial
+from agent.identity import first_serial
 from agent.version import VERSION
 from probes.contract import CapabilityReport, DeviceIdentity, Fact, Finding, Status, fingerprint
 from probes.diagnose import diagnose_all, merged_facts
@@ -119,7 +119,7 @@ def derive_device_id(host: Host, serial: str = "") -> str:
         host: the machine.
         serial: as the hardware probe tells; "" for the one that is read here.
     """
-    serial = cleaned(serial) or hardware_serial(str(host.root))
+    serial = cleaned(serial) or first_serial(host.line)
     if serial:
         return f"jetson-{serial}" if host.exists(DEVICE_TREE_SERIAL) else f"edge-{serial}"
     machine_id = host.line("/etc/machine-id") or ""

@@ -47,6 +47,7 @@ CANCEL_POLL_S = 0.1
 # wants the cores; no spinning at all costs most of it on idle ones. Measured with SmolLM2-135M, 2 threads on 2 cores,
 # tokens/s idle, and with 2 busy loops beside: default 170, 2-57; GOMP_SPINCOUNT=0 50, 45-108; this 170, 57-76.
 PATIENT_OPENMP = {"OMP_WAIT_POLICY": "passive", "GOMP_SPINCOUNT": "20000"}
+NO_DEBUGGER = {"GGML_NO_BACKTRACE": "1"}  # ggml starts gdb when it aborts, whose output hides the cause
 ERRORS: dict[str, type[RunnerError]] = {
     error.code: error
     for error in (
@@ -79,7 +80,7 @@ class Worker:
         ours, theirs = socket.socketpair()
         with theirs:
             try:
-                self._process = spawn(theirs.fileno(), {**PATIENT_OPENMP, **environ})
+                self._process = spawn(theirs.fileno(), {**PATIENT_OPENMP, **NO_DEBUGGER, **environ})
             except OSError as error:
                 ours.close()
                 raise WorkerDied(f"the model's process could not be started: {error}") from error

@@ -20,9 +20,10 @@ from agent.broker import Broker, free_port
 from agent.config import MqttSection
 from agent.mqtt import Mqtt
 from agent.outbox import Outbox
-from agent.records import Incoming, Message
+from agent.records import FINAL, Incoming, Message
 from agent.store import Store
 from agent.topics import Topics
+from agent.wire import State, encode, make_state
 
 
 @pytest.fixture
@@ -428,6 +429,28 @@ def test_a_message_that_is_larger_than_the_broker_takes_does_not_block_those_beh
         plane.command("c", "nap", diary=str(diary))
         assert plane.end("c")["state"] == "succeeded"
         assert "dropped a message of 5000 bytes" in agent.said
+        plane.close()
+    finally:
+        broker.kill()
+
+
+def test_a_result_that_is_larger_than_the_broker_takes_still_ends_its_command(
+    tmp_path: Path, make_agent: Callable[..., Agent], diary: Path
+) -> None:
+    (tmp_path / "broker").mkdir()
+    broker = Mosquitto(tmp_path / "broker", extra="max_packet_size 3000").start()
+    try:
+        agent = make_agent(broker.port)
+        agent.state.mkdir()
+        state = make_state("c", "nap", State.SUCCEEDED, 2, result={"text": "x" * 5000})
+        store = Store(agent.state)
+        store.add_messages([Message(topic=f"{BASE}/commands/c", payload=encode(state), importance=FINAL)])
+        store.close()
+        plane = Plane(broker.port)
+        agent.start()
+        end = plane.end("c")
+        assert (end["state"], end["sequence"], end["result"]) == ("succeeded", 2, None)
+        assert "at most 3000 bytes" in end["stage"]
         plane.close()
     finally:
         broker.kill()

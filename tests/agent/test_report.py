@@ -185,3 +185,12 @@ def test_a_changed_a_missing_and_a_stray_schema_are_told(tmp_path: Path) -> None
         f"{tmp_path / 'plan.json'} is missing",
         f"{tmp_path / 'old.json'} describes nothing",
     ]
+
+
+def test_a_serial_number_is_not_read_from_outside_of_a_recorded_device(tmp_path: Path) -> None:
+    outside = tmp_path / "serial"
+    outside.write_text("1420021000000\0")
+    tree = tmp_path / "device" / "proc" / "device-tree"
+    tree.mkdir(parents=True)
+    (tree / "serial-number").symlink_to(outside)
+    assert "1420021000000" not in derive_device_id(Host(tmp_path / "device"))
