@@ -12,7 +12,7 @@ from agent.identity import first_serial
 from agent.version import VERSION
 from probes.contract import CapabilityReport, DeviceIdentity, Fact, Finding, Status, fingerprint
 from probes.diagnose import diagnose_all, merged_facts
-from probes.host import Host
+from probes.host import RECORDED, Host
 from probes.isolation import Check, probe_check
 from probes.listing import probe_files
 from probes.survey import survey
@@ -23,7 +23,6 @@ MACHINE_ID_SALT = b"edge-agent device id"  # machine-id(5) is confidential: only
 STA_UNSYNC = 0x40  # linux/timex.h
 TIMEX_BYTES = 208  # sizeof(struct timex) where long has 64 bits; 128 where it has 32
 TIMEX_STATUS_WORD = 5  # `status` comes after modes (padded), offset, freq, maxerror and esterror, each a long
-RECORDED = "a recorded device: nothing is executed"
 
 
 def survey_report(
@@ -69,7 +68,10 @@ def all_checks(host: Host) -> dict[str, Check]:
     """Every check by its subject, in layer order; nothing is executed for it."""
     from runners.checks import runner_checks
 
-    checks = [probe_check(file.name, host.root, file) for file in probe_files(host.environ or None).values()]
+    checks = [
+        probe_check(file.name, host.root, file, as_user=host.as_user, deep=host.deep)
+        for file in probe_files(host.environ or None).values()
+    ]
     checks += runner_checks()
     return {check.subject: check for check in sorted(checks, key=lambda check: check.layer)}
 

@@ -13,6 +13,7 @@ import msgspec
 from probes.child import answer, run_probe
 from probes.command_line import run_command
 from probes.contract import DeviceKind, Finding, Status
+from probes.host import Host
 from probes.listing import PROBE_PATH, ProbeFile, probe_files
 
 EPILOG = f"""\
@@ -39,6 +40,8 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--root", default="/", metavar="DIR", help="the files of a recorded device; nothing is executed"
     )
+    parser.add_argument("--as-user", default="", metavar="USER", help="whose permissions count; this user's otherwise")
+    parser.add_argument("--deep", action="store_true", help="take long for more certainty")
     parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--fd", type=int, default=1, help=argparse.SUPPRESS)
     return parser
@@ -66,7 +69,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         hint = f"did you mean {near[0]!r}?" if near else "see --list"
         parser.error(f"no probe is called {options.name!r}; {hint}")
     if options.child:
-        answer(file.name, file.layer, lambda: run_probe(file, options.root), options.fd)
+        host = Host(options.root, as_user=options.as_user, deep=options.deep)
+        answer(file.name, file.layer, lambda: run_probe(file, host), options.fd)
     finding = explained(file, options.root)
     sys.stdout.write(msgspec.json.format(msgspec.json.encode(finding), indent=2).decode() + "\n")
     return 0

@@ -67,8 +67,8 @@ def failed(subject: str, layer: int, error: Exception) -> Finding:
     )
 
 
-def run_probe(file: ProbeFile, root: str) -> Finding:
-    """Import a probe and let it check the device below `root`."""
+def run_probe(file: ProbeFile, host: Host) -> Finding:
+    """Import a probe and let it check the device."""
 
     def broken(reason: str, value: str = "") -> Finding:
         evidence = (Evidence(executed="traceback", value=cut(value)),) if value else ()
@@ -80,7 +80,7 @@ def run_probe(file: ProbeFile, root: str) -> Finding:
         module = load(file)
     except Exception as error:  # noqa: BLE001 - whatever a module does while it is imported is its finding
         return broken(f"{file.path} can't be imported: {type(error).__name__}: {error}", traceback.format_exc())
-    finding: Finding = module.check(Host(root))
+    finding: Finding = module.check(host)
     return finding
 
 

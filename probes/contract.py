@@ -63,6 +63,29 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=False):
         return bool(self.device and self.expected) and self.value == self.expected
 
 
+class WitnessKind(enum.Enum):
+    """Who can testify that a device, and no other, did the work."""
+
+    API = "api"  # the API's own device and its own timestamps
+    COUNTERS = "counters"  # the platform's, attributed to the check's process where it can tell processes apart
+    COMPARISON = "comparison"  # the same work on the CPU: its value and its time
+
+
+class Witness(msgspec.Struct, frozen=True, kw_only=True):
+    """One witness to what was executed.
+
+    Attributes:
+        source: where it looked: "VkQueryPool timestamps", "NVML processes", "devfreq load".
+        spoke: whether it had anything to say; one that is not there, or can't be read, is silent.
+        text: what it said, or why it was silent.
+    """
+
+    kind: WitnessKind
+    source: str
+    spoke: bool
+    text: str
+
+
 class Device(msgspec.Struct, frozen=True, kw_only=True):
     """One device that an API lists. `index` is the API's own number, before any filtering."""
 
@@ -85,7 +108,10 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
         remedy: what to do about it; empty when nothing is known.
         version: as the thing itself reports it.
         facts: readings; the unit is in the name ("memory_total_bytes"). None means unknown, never 0.
-        duration_s: seconds, set by `isolation`, never by the probe.
+        witnesses: who was asked whether the device did the work, those that were silent as well.
+        taken_at: ISO 8601, UTC: when it was executed; set by `isolation`, as `duration_s` (seconds) is.
+        ground: a hash of what the finding rests on (drivers, manifests, packages, kernel), see `probes.ground`; a
+            finding whose ground has changed is stale. Empty for readings, which are taken anew each time.
     """
 
     subject: str
@@ -97,7 +123,10 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     devices: tuple[Device, ...] = ()
     facts: Mapping[str, Fact] = {}
     evidence: tuple[Evidence, ...] = ()
+    witnesses: tuple[Witness, ...] = ()
     duration_s: float = 0.0
+    taken_at: str = ""
+    ground: str = ""
 
     @property
     def device_kind(self) -> DeviceKind:

@@ -226,8 +226,8 @@ def check(host: Host) -> Finding:
     """
     around = read_surroundings(host)
     facts = _file_facts(host, around)
-    if host.recorded:
-        return _finding(Status.UNKNOWN, "recorded device: nothing is executed", facts=facts)
+    if not host.executes:
+        return _finding(Status.UNKNOWN, host.not_executed, facts=facts)
     try:
         driver = CudaDriver(cudadriver.load(host, around.soc))
     except OSError as error:

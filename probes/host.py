@@ -20,6 +20,8 @@ import msgspec
 READ_LIMIT_BYTES = 1 << 20
 CONTAINER_MARKS = ("/.dockerenv", "/run/.containerenv", "/run/systemd/container")
 LINKS_LIMIT = 40  # as the kernel follows in one path, path_resolution(7)
+RECORDED = "a recorded device: nothing is executed"
+QUICK = "asked to be quick: nothing was executed"
 RECORDED_COMMANDS = ".edge-agent/commands.json"  # in a recorded device: command line -> what it printed
 
 
@@ -38,11 +40,40 @@ class CommandResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Host:
-    """The machine, or a recorded one below `root`; its methods take the device's own paths ("/etc/...")."""
+    """The machine, or a recorded one below `root`; its methods take the device's own paths ("/etc/...").
 
-    def __init__(self, root: str | Path = "/", environ: Mapping[str, str] | None = None) -> None:
+    Attributes:
+        recorded: whether this is a recorded device.
+        executes: whether checks may execute anything (commands, libraries, kernels); when not, `not_executed` says why,
+            and a probe that executes answers UNKNOWN with that reason, and with the facts that it could read.
+        as_user: whose permissions count, see `permitted`; "" for this process's user.
+        deep: whether a check may take long for more certainty.
+    """
+
+    def __init__(
+        self,
+        root: str | Path = "/",
+        environ: Mapping[str, str] | None = None,
+        *,
+        quick: bool = False,
+        as_user: str = "",
+        deep: bool = False,
+    ) -> None:
+        """Prepare; nothing is read.
+
+        Args:
+            root: folder of a recorded device, or "/".
+            environ: the environment that counts; None for this process's, or none for a recorded device.
+            quick: only read; execute nothing.
+            as_user: name or number of the user whose permissions count; "" for this process's.
+            deep: take long for more certainty.
+        """
         self.root = Path(root)
         self.recorded = self.root.resolve() != Path("/")
+        self.executes = not (self.recorded or quick)
+        self.not_executed = "" if self.executes else RECORDED if self.recorded else QUICK
+        self.as_user = as_user
+        self.deep = deep
         self.environ: Mapping[str, str] = ({} if self.recorded else os.environ) if environ is None else environ
 
     def path(self, path: str) -> Path:
@@ -161,6 +192,8 @@ class Host:
         """
         if self.recorded:
             return self._recorded_command(argv)
+        if not self.executes:
+            return CommandResult(returncode=None, reason=f"{argv[0]}: {self.not_executed}")
         try:
             done = subprocess.run(
                 argv,
@@ -204,8 +237,8 @@ class Host:
         Raises:
             OSError: with the loader's own words.
         """
-        if self.recorded:
-            raise OSError(f"{name}: a recorded device has no libraries to load")
+        if not self.executes:
+            raise OSError(f"{name}: {self.not_executed}")
         return ctypes.CDLL(name, mode=ctypes.RTLD_LOCAL if local else ctypes.RTLD_GLOBAL)
 
     def monotonic_s(self) -> float:

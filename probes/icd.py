@@ -14,7 +14,6 @@ import msgspec
 from probes.contract import Fact, Status
 from probes.host import Host
 
-RECORDED = "recorded device: nothing is executed"
 OTHER_ARCHITECTURE = "wrong ELF class"  # a 32-bit driver beside the 64-bit one: the loader skips it rightly
 # Read access is enough and all that may be tried: /dev/nvmap is 0440 on some L4T releases.
 NO_FILE = "no such file"

@@ -61,19 +61,24 @@ def list_probes(environ: Mapping[str, str] | None = None) -> list[str]:
     return list(probe_files(environ))
 
 
-def probe_check(name: str, root: str | Path = "/", file: ProbeFile | None = None) -> Check:
+def probe_check(
+    name: str, root: str | Path = "/", file: ProbeFile | None = None, *, as_user: str = "", deep: bool = False
+) -> Check:
     """The check that executes a probe.
 
     Args:
         name: one of `list_probes`.
         root: folder of a recorded device, or "/".
         file: what is known about it, when it was looked up already.
+        as_user: whose permissions count, see `Host`.
+        deep: let it take long for more certainty.
 
     Raises:
         KeyError: there is no such probe.
     """
     file = probe_files()[name] if file is None else file
-    argv = (sys.executable, "-m", "probes", name, "--root", os.path.abspath(root), "--child")
+    argv = (sys.executable, "-m", "probes", name, "--root", os.path.abspath(root))
+    argv += (("--as-user", as_user) if as_user else ()) + (("--deep",) if deep else ()) + ("--child",)
     return Check(
         subject=name,
         layer=file.layer,

@@ -60,8 +60,8 @@ def check(host: Host) -> Finding:
     """Run the kernel on every hardware device, or on the software device when there is none."""
     drivers = read_drivers(host)
     facts: dict[str, Fact] = {"environment": icd.environment(host, VARIABLES)}
-    if host.recorded:
-        return _finding(Status.UNKNOWN, icd.RECORDED, facts=facts | icd.facts(drivers))
+    if not host.executes:
+        return _finding(Status.UNKNOWN, host.not_executed, facts=facts | icd.facts(drivers))
     try:
         import pyopencl as cl
     except ModuleNotFoundError as error:

@@ -279,8 +279,8 @@ def check(host: Host) -> Finding:
         "binding_pythons": installed.binding_pythons,
         "trtexec": installed.trtexec,
     }
-    if host.recorded:
-        return _finding(Status.UNKNOWN, "recorded device: nothing is executed", facts=facts)
+    if not host.executes:
+        return _finding(Status.UNKNOWN, host.not_executed, facts=facts)
     python = f"{sys.version_info.major}.{sys.version_info.minor}"
     try:
         trt = importlib.import_module("tensorrt")

@@ -62,8 +62,8 @@ def check(host: Host) -> Finding:
     variables = icd.environment(host, VARIABLES)
     drivers = read_drivers(host)
     facts: dict[str, Fact] = {"environment": variables}
-    if host.recorded:
-        return _finding(Status.UNKNOWN, icd.RECORDED, facts=facts | icd.facts(drivers))
+    if not host.executes:
+        return _finding(Status.UNKNOWN, host.not_executed, facts=facts | icd.facts(drivers))
     drivers = [icd.tried(host, driver, SYMBOLS) for driver in drivers]
     facts |= icd.facts(drivers)
     try:

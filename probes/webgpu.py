@@ -59,8 +59,8 @@ def check(host: Host) -> Finding:
     """Run the kernel on every hardware adapter, or on the first software adapter when there is none."""
     variables = icd.environment(host, VARIABLES)
     facts: dict[str, Fact] = {"environment": variables}
-    if host.recorded:
-        return _finding(Status.UNKNOWN, icd.RECORDED, facts=facts)
+    if not host.executes:
+        return _finding(Status.UNKNOWN, host.not_executed, facts=facts)
     try:
         import wgpu
         from wgpu.backends import wgpu_native

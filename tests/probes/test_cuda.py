@@ -330,6 +330,6 @@ def test_the_loaders_own_search_comes_first_and_l4t_39_has_one_folder_per_soc(so
 def test_a_recorded_device_executes_nothing_and_tells_its_files(tmp_path: Path) -> None:
     finding = cuda.check(build_device(tmp_path, "orin-nano-super-r36.4.3"))
     assert finding.status is Status.UNKNOWN
-    assert finding.reason == "recorded device: nothing is executed"
+    assert finding.reason == "a recorded device: nothing is executed"
     assert finding.facts["libcuda_files"] == ["/usr/lib/aarch64-linux-gnu/nvidia/libcuda.so.1"]
     assert finding.facts["pycuda_version"] is None  # of the recorded device, not of this Python

@@ -52,7 +52,7 @@ def test_a_recorded_device_tells_its_vendor_files_and_executes_nothing(tmp_path:
     (tmp_path / "usr/share/glvnd/egl_vendor.d").mkdir(parents=True)
     vendor_file(tmp_path / "usr/share/glvnd/egl_vendor.d", "libEGL_nvidia.so.0")
     found = gles.check(Host(tmp_path))
-    assert (found.status, found.reason) == (Status.UNKNOWN, "recorded device: nothing is executed")
+    assert (found.status, found.reason) == (Status.UNKNOWN, "a recorded device: nothing is executed")
     assert found.facts["icd"] == ["/usr/share/glvnd/egl_vendor.d/10_vendor.json: libEGL_nvidia.so.0"]
 
 

@@ -84,7 +84,7 @@ def test_a_recorded_device_tells_its_vendor_files_and_executes_nothing(tmp_path:
     (tmp_path / "etc/OpenCL/vendors").mkdir(parents=True)
     vendor_file(tmp_path / "etc/OpenCL/vendors", "libnvidia-opencl.so.1")
     found = opencl.check(Host(tmp_path))
-    assert (found.status, found.reason) == (Status.UNKNOWN, "recorded device: nothing is executed")
+    assert (found.status, found.reason) == (Status.UNKNOWN, "a recorded device: nothing is executed")
     assert found.facts["icd"] == ["/etc/OpenCL/vendors/x.icd: libnvidia-opencl.so.1"]
 
 

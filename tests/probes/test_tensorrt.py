@@ -143,4 +143,4 @@ def _importable() -> object:
 def test_a_recorded_device_executes_nothing(tmp_path: Path) -> None:
     finding = tensorrt.check(build_device(tmp_path, "orin-nx-16gb-r36.3.0"))
     assert finding.status is Status.UNKNOWN
-    assert finding.reason == "recorded device: nothing is executed"
+    assert finding.reason == "a recorded device: nothing is executed"

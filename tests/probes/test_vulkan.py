@@ -96,7 +96,7 @@ def test_a_recorded_device_tells_its_manifests_and_executes_nothing(tmp_path: Pa
     (tmp_path / "etc/vulkan/icd.d").mkdir(parents=True)
     icd_file(tmp_path / "etc/vulkan/icd.d", "libGLX_nvidia.so.0")
     found = vulkan.check(Host(tmp_path))
-    assert (found.status, found.reason) == (Status.UNKNOWN, "recorded device: nothing is executed")
+    assert (found.status, found.reason) == (Status.UNKNOWN, "a recorded device: nothing is executed")
     assert found.facts["icd"] == ["/etc/vulkan/icd.d/driver.json: libGLX_nvidia.so.0"]
     assert found.evidence == ()
 

@@ -52,7 +52,7 @@ def test_an_adapter_of_unknown_type_that_is_llvmpipe_is_a_cpu() -> None:
 
 def test_a_recorded_device_executes_nothing(tmp_path: Path) -> None:
     found = webgpu.check(Host(tmp_path))
-    assert (found.status, found.reason) == (Status.UNKNOWN, "recorded device: nothing is executed")
+    assert (found.status, found.reason) == (Status.UNKNOWN, "a recorded device: nothing is executed")
 
 
 # Executed
