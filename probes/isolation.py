@@ -77,7 +77,7 @@ def probe_check(
         KeyError: there is no such probe.
     """
     file = probe_files()[name] if file is None else file
-    argv = (sys.executable, "-m", "probes", name, "--root", os.path.abspath(root))
+    argv: tuple[str, ...] = (sys.executable, "-m", "probes", name, "--root", os.path.abspath(root))
     argv += (("--as-user", as_user) if as_user else ()) + (("--deep",) if deep else ()) + ("--child",)
     return Check(
         subject=name,
