@@ -43,6 +43,7 @@ def answer(subject: str, layer: int, work: Callable[[], Finding], fd: int = 1) -
     prefer_for_oom_killer()
     if fd != 1:
         die_with_parent()
+        be_nice()
     try:
         data = msgspec.json.encode(work())
     except Exception as error:  # noqa: BLE001 - the boundary of isolation: a bug in one check is one finding
@@ -115,6 +116,12 @@ def die_with_parent() -> None:
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, 0)
     os.close(null)
+
+
+def be_nice(increment: int = 10) -> None:
+    """Let the device's own work go first. Source: nice(2); never more than what we were started with allows."""
+    with contextlib.suppress(OSError):
+        os.nice(increment)
 
 
 def prefer_for_oom_killer(score: int = 1000) -> None:

@@ -19,6 +19,8 @@ from probes.cudadriver import CudaDriver, CudaError, DeviceInfo, SymbolMissing
 from probes.host import Host
 
 LAYER = 2
+RESTS_ON = ("driver", "l4t", "nodes", "cuda_libraries")
+USES_GPU = True
 GROUP_NODES = {
     "video": (
         "/dev/nvmap",

@@ -19,6 +19,8 @@ from probes.contract import Device, DeviceKind, Evidence, Fact, Finding, Status
 from probes.host import Host
 
 LAYER = 2
+RESTS_ON = ("driver", "l4t", "nodes", "egl", "egl_libraries")
+USES_GPU = True
 LIBRARY = "libGLESv2.so.2"
 SYMBOLS = ("__egl_Main",)
 FOLDERS = ("/etc/glvnd/egl_vendor.d", "/usr/share/glvnd/egl_vendor.d")

@@ -21,6 +21,8 @@ import msgspec
 
 from probes.contract import Finding
 from probes.ending import ANSWER_BYTES, Ending, judge
+from probes.ground import ground
+from probes.host import Host
 from probes.listing import ProbeFile, probe_files
 
 PACKAGE_ROOT = Path(__file__).resolve().parent.parent  # where `probes` and `runners` can be imported from
@@ -46,6 +48,8 @@ class Check(msgspec.Struct, frozen=True, kw_only=True):
         deadline_s: seconds, > 0; it is killed then.
         memory_bytes: resident, of the process and all it started; it is killed above.
         cost_s: seconds that it is thought to take; the longest are started first.
+        rests_on: parts of `probes.ground` on which its answer rests; empty for a reading.
+        uses_gpu: whether it executes something on a GPU where there is one.
     """
 
     subject: str
@@ -54,6 +58,8 @@ class Check(msgspec.Struct, frozen=True, kw_only=True):
     deadline_s: float = DEADLINE_S
     memory_bytes: int = MEMORY_BYTES
     cost_s: float = 1.0
+    rests_on: tuple[str, ...] = ()
+    uses_gpu: bool = False
 
 
 def list_probes(environ: Mapping[str, str] | None = None) -> list[str]:
@@ -86,6 +92,8 @@ def probe_check(
         deadline_s=file.deadline_s or DEADLINE_S,
         memory_bytes=int(file.memory_mib * (1 << 20)) if file.memory_mib else MEMORY_BYTES,
         cost_s=file.cost_s,
+        rests_on=file.rests_on if Path(root).resolve() == Path("/") else (),
+        uses_gpu=file.uses_gpu,
     )
 
 
@@ -99,9 +107,14 @@ def execute(check: Check, environ: Mapping[str, str] | None = None, stop_fd: int
 
     Returns: its finding; BROKEN when it crashed, hung, ate too much memory, was given up or gave no finding.
     """
+    environ = os.environ if environ is None else environ
+    # Before, not after: what changes while it runs makes it stale.
+    rests_on = ground(Host(environ=environ), check.rests_on)
+    taken_at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     started_s = time.monotonic()
-    finding = judge(check.subject, check.layer, run(check, os.environ if environ is None else environ, stop_fd))
-    return msgspec.structs.replace(finding, duration_s=round(time.monotonic() - started_s, 4))
+    finding = judge(check.subject, check.layer, run(check, environ, stop_fd))
+    duration_s = round(time.monotonic() - started_s, 4)
+    return msgspec.structs.replace(finding, duration_s=duration_s, taken_at=taken_at, ground=rests_on)
 
 
 def run(check: Check, environ: Mapping[str, str], stop_fd: int | None = None) -> Ending:

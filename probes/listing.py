@@ -11,12 +11,16 @@ from pathlib import Path
 
 import msgspec
 
+from probes.ground import PARTS
+
 PROBE_PATH = "EDGE_AGENT_PROBE_PATH"  # folders with more probes, separated by ":"
 FOLDER = Path(__file__).parent
 SOURCE_LIMIT_BYTES = 1 << 20
 LAYER_LINE = re.compile(r"^LAYER\b[^=\n]*=\s*(\d+)", re.M)
 CHECK_LINE = re.compile(r"^(?:def\s+check\b|check\s*[:=])", re.M)
 NUMBER_LINE = r"^{}\b[^=\n]*=\s*(\d+(?:\.\d*)?)"
+NAMES_LINE = r"^{}\b[^=\n]*=\s*\(([^)]*)\)"
+GPU_LINE = re.compile(r"^USES_GPU\b[^=\n]*=\s*True\b", re.M)
 SUMMARY = re.compile(r'\A(?:\s*#[^\n]*\n)*\s*[rR]?(?:"""|\'\'\'|")\s*([^\n"]+)')
 
 
@@ -30,6 +34,9 @@ class ProbeFile(msgspec.Struct, frozen=True, kw_only=True):
         cost_s: seconds it is thought to take: its `COST_S`; the longest is started first.
         deadline_s: its `DEADLINE_S`, seconds; None for the usual one.
         memory_mib: its `MEMORY_MIB`, what it may use; None for the usual limit.
+        rests_on: its `RESTS_ON`, parts of `probes.ground` on which its answer rests; empty for a reading, which is
+            taken anew each time.
+        uses_gpu: its `USES_GPU`: it executes something on a GPU where there is one, and only one such runs at a time.
         problem: why it can't be one; "" when nothing stands against it. It is listed all the same, and answers BROKEN.
     """
 
@@ -40,6 +47,8 @@ class ProbeFile(msgspec.Struct, frozen=True, kw_only=True):
     cost_s: float = 1.0
     deadline_s: float | None = None
     memory_mib: float | None = None
+    rests_on: tuple[str, ...] = ()
+    uses_gpu: bool = False
     problem: str = ""
 
 
@@ -85,6 +94,9 @@ def read_probe(path: Path) -> ProbeFile:
     summary = SUMMARY.match(text)
     deadline_s = number(text, "DEADLINE_S")
     cost_s = number(text, "COST_S")
+    rests_on = names(text, "RESTS_ON")
+    unknown = [part for part in rests_on if part not in PARTS]
+    problem = f"it has no {missing}" if missing else f"its RESTS_ON names {unknown[0]!r}" if unknown else ""
     return ProbeFile(
         name=path.stem,
         path=str(path),
@@ -93,7 +105,9 @@ def read_probe(path: Path) -> ProbeFile:
         cost_s=1.0 if cost_s is None else cost_s,
         deadline_s=deadline_s,
         memory_mib=number(text, "MEMORY_MIB"),
-        problem=f"{path} is no probe: it has no {missing}" if missing else "",
+        rests_on=() if unknown else rests_on,
+        uses_gpu=GPU_LINE.search(text) is not None,
+        problem=f"{path} is no probe: {problem}" if problem else "",
     )
 
 
@@ -115,3 +129,9 @@ def number(text: str, name: str) -> float | None:
     """The number that the module-level constant `name` is set to in a source text; None without one."""
     line = re.search(NUMBER_LINE.format(name), text, re.M)
     return float(line.group(1)) if line else None
+
+
+def names(text: str, constant: str) -> tuple[str, ...]:
+    """The texts in the module-level tuple `constant` in a source text; () without one."""
+    line = re.search(NAMES_LINE.format(constant), text, re.M)
+    return tuple(re.findall(r"""["']([^"']+)["']""", line.group(1))) if line else ()

@@ -9,8 +9,10 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 
 from probes.contract import Finding
+from probes.host import Host
 from probes.isolation import Check, execute
 
+GPU_NODES = ("/dev/nvidia[0-9]*", "/dev/nvmap", "/dev/dri/renderD*", "/dev/dxg", "/dev/kfd")
 WAKE_S = 0.5  # `_thread.interrupt_main` does not end a wait; only between two waits is it seen
 
 
@@ -31,23 +33,28 @@ def survey(
     Returns: one finding per check, by layer, then by subject.
     """
     todo: queue.SimpleQueue[Check] = queue.SimpleQueue()
+    for_gpu: queue.SimpleQueue[Check] = queue.SimpleQueue()  # one thread empties it: one GPU check at a time
     longest_first = sorted(checks, key=lambda check: -check.cost_s)
+    one_by_one = has_gpu()
     for check in longest_first:
-        todo.put(check)
+        (for_gpu if check.uses_gpu and one_by_one else todo).put(check)
     done: queue.SimpleQueue[Finding | BaseException] = queue.SimpleQueue()
     stop_fd, our_stop_fd = os.pipe()
 
-    def work() -> None:
+    def work(*queues: queue.SimpleQueue[Check]) -> None:
         try:
-            while True:
-                done.put(execute(todo.get_nowait(), environ, stop_fd))
-        except queue.Empty:
-            return
+            for checks in queues:
+                with contextlib.suppress(queue.Empty):
+                    while True:
+                        done.put(execute(checks.get_nowait(), environ, stop_fd))
         except BaseException as error:  # noqa: BLE001 - carried to the caller's thread and raised there
             done.put(error)
 
     jobs = len(os.sched_getaffinity(0)) + 1 if jobs is None else jobs
-    threads = [threading.Thread(target=work, name=f"survey-{n}") for n in range(min(max(jobs, 1), len(longest_first)))]
+    threads = [
+        threading.Thread(target=work, args=(todo,) if n else (for_gpu, todo), name=f"survey-{n}")
+        for n in range(min(max(jobs, 1), len(longest_first)))
+    ]
     findings: list[Finding] = []
     try:
         for thread in threads:
@@ -56,7 +63,7 @@ def survey(
             except RuntimeError:  # no more threads are allowed (RLIMIT_NPROC, a cgroup): those that there are do it
                 break
         if threads and threads[0].ident is None:
-            work()
+            work(for_gpu, todo)
         for _ in longest_first:
             finding = wait_for(done)
             if isinstance(finding, BaseException):
@@ -65,15 +72,22 @@ def survey(
             if on_finding is not None:
                 on_finding(finding)
     finally:
-        with contextlib.suppress(queue.Empty):  # given up: nothing more is to be started
-            while True:
-                todo.get_nowait()
+        for checks in (for_gpu, todo):  # given up: nothing more is to be started
+            with contextlib.suppress(queue.Empty):
+                while True:
+                    checks.get_nowait()
         os.close(our_stop_fd)  # wakes everybody who waits for a check
         for thread in threads:
             if thread.ident is not None:
                 thread.join()
         os.close(stop_fd)
     return tuple(sorted(findings, key=lambda finding: (finding.layer, finding.subject)))
+
+
+def has_gpu() -> bool:
+    """Whether this machine has the node of a GPU; software devices don't disturb each other."""
+    host = Host()
+    return any(host.glob(pattern) for pattern in GPU_NODES)
 
 
 def wait_for(done: queue.SimpleQueue[Finding | BaseException]) -> Finding | BaseException:

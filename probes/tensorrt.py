@@ -27,6 +27,8 @@ from probes.host import Host
 from probes.saxpy import describe
 
 LAYER = 2
+RESTS_ON = ("driver", "l4t", "nodes", "cuda_libraries", "cudnn_libraries", "tensorrt_libraries", "python")
+USES_GPU = True
 COST_S = 10.0  # importing loads hundreds of megabytes, building times each kernel
 DEADLINE_S = 120.0
 # The builder's kernels alone take 1.2 to 1.4 GiB (logs in OE4T/meta-tegra#2120 and NVIDIA/TensorRT#3359).

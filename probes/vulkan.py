@@ -19,6 +19,8 @@ from probes.contract import Device, DeviceKind, Evidence, Fact, Finding, Status
 from probes.host import Host
 
 LAYER = 2
+RESTS_ON = ("driver", "l4t", "nodes", "vulkan", "vulkan_libraries", "python")
+USES_GPU = True
 LOADER = "libvulkan.so.1"
 SYMBOLS = ("vk_icdGetInstanceProcAddr", "vkGetInstanceProcAddr")  # the second: interface version 0
 REPLACING = ("VK_DRIVER_FILES", "VK_ICD_FILENAMES")  # the older name counts only when the newer one is unset

@@ -11,6 +11,13 @@ from runners.registry import runners
 
 DEADLINE_S = 90.0  # a driver's first use compiles its kernels: 10 s for llama.cpp on lavapipe, more on a small board
 COST_S = 2.0
+RESTS_ON = ("driver", "l4t", "nodes", "python")
+API_PARTS: Mapping[str, tuple[str, ...]] = {  # what each backend adds to that
+    "cpu": (),
+    "cuda": ("cuda_libraries", "cudnn_libraries"),
+    "tensorrt": ("cuda_libraries", "cudnn_libraries", "tensorrt_libraries"),
+    "vulkan": ("vulkan", "vulkan_libraries"),
+}
 MEMORY_BYTES = 6 << 30  # what is resident of cuBLAS, cuDNN and TensorRT's builder counts as well
 
 
@@ -31,6 +38,8 @@ def runner_checks() -> list[Check]:
             deadline_s=DEADLINE_S,
             memory_bytes=MEMORY_BYTES,
             cost_s=COST_S,
+            rests_on=RESTS_ON + API_PARTS.get(backend.name, ("packages",)),
+            uses_gpu=backend.name != "cpu",
         )
-        for subject, (runner, _) in backends().items()
+        for subject, (runner, backend) in backends().items()
     ]

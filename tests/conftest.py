@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -15,6 +16,10 @@ NOT_HERE = {
     "cuda": "no kernel was executed on an NVIDIA GPU",
     "tensorrt": "no TensorRT engine was built or executed",
 }
+
+# Whoever starts the tests in the background has these ignored, and every process that a test starts inherits that.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 def package_file(package: str, name: str) -> Path | None:

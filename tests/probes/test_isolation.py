@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+import probes.survey as module
 from probes.contract import Finding, Status
 from probes.ending import Ending, died_by, judge
 from probes.isolation import MEMORY_BYTES, Check, execute, list_probes, probe_check
@@ -283,6 +284,16 @@ def test_checks_run_beside_each_other_and_no_more_of_them_than_allowed() -> None
     started = time.monotonic()
     survey([fixture_check("waits")] * 2, 1, environ=environ)
     assert time.monotonic() - started > 2
+
+
+def test_on_a_machine_with_a_gpu_one_check_uses_it_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    environ = {**ENVIRON, "WAITS_S": "1"}
+    checks = [fixture_check("waits", uses_gpu=True), fixture_check("waits", uses_gpu=True), fixture_check("waits")]
+    for gpu, at_least_s, below_s in ((True, 2.0, 2.9), (False, 1.0, 1.9)):
+        monkeypatch.setattr(module, "has_gpu", lambda gpu=gpu: gpu)
+        started = time.monotonic()
+        assert len(survey(checks, 3, environ=environ)) == 3
+        assert at_least_s < time.monotonic() - started < below_s
 
 
 def test_a_survey_of_nothing_is_empty() -> None:
