@@ -1,7 +1,7 @@
 """What a finding rests on, hashed cheaply: kernel, L4T, drivers, manifests, libraries, packages, environment.
 
 A finding whose ground has not changed is as true as on the day it was taken; one whose ground has changed is stale and
-is executed again. Files are told apart by what stat(2) says, not by their content: a hash of all parts takes milliseconds.
+is executed again. Files are told apart by what stat(2) says, not by their content; it takes milliseconds.
 """
 
 from __future__ import annotations
@@ -149,7 +149,7 @@ def lines(host: Host, part: str) -> Iterator[str]:
 
 
 def identity(path: str) -> str:
-    """A file or folder, its target and its rights, without reading it; text of procfs and sysfs has no size: it is read."""
+    """A file, its target and its rights, without reading it; files of procfs and sysfs have no size: they are read."""
     try:
         target = os.readlink(path) if os.path.islink(path) else ""
         status = os.stat(path)

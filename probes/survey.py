@@ -43,10 +43,10 @@ def survey(
 
     def work(*queues: queue.SimpleQueue[Check]) -> None:
         try:
-            for checks in queues:
+            for mine in queues:
                 with contextlib.suppress(queue.Empty):
                     while True:
-                        done.put(execute(checks.get_nowait(), environ, stop_fd))
+                        done.put(execute(mine.get_nowait(), environ, stop_fd))
         except BaseException as error:  # noqa: BLE001 - carried to the caller's thread and raised there
             done.put(error)
 
@@ -72,10 +72,10 @@ def survey(
             if on_finding is not None:
                 on_finding(finding)
     finally:
-        for checks in (for_gpu, todo):  # given up: nothing more is to be started
+        for waiting in (for_gpu, todo):  # given up: nothing more is to be started
             with contextlib.suppress(queue.Empty):
                 while True:
-                    checks.get_nowait()
+                    waiting.get_nowait()
         os.close(our_stop_fd)  # wakes everybody who waits for a check
         for thread in threads:
             if thread.ident is not None:
