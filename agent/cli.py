@@ -65,15 +65,38 @@ def cli() -> None:
     """Make the AI inference stack on this device true: execute it, prove it, run models on it."""
 
 
-@cli.command(epilog="Examples: edge-agent probe; edge-agent probe vulkan opencl; edge-agent probe --json > report.json")
+@cli.command(
+    epilog="""\b
+Examples:
+  edge-agent probe
+  edge-agent probe --only vulkan,opencl
+  edge-agent probe --quick --json
+  edge-agent probe --save report.json --html report.html
+  edge-agent probe --diff report.json"""
+)
 @click.argument("subjects", nargs=-1)
+@click.option("--only", multiple=True, metavar="CHECK[,CHECK...]", help="Only these checks; the same as naming them.")
 @json_option
 @root_option
-def probe(subjects: tuple[str, ...], as_json: bool, root: str) -> None:
+@click.option("--quick", is_flag=True, help="Only read facts; execute nothing.")
+@click.option("--deep", is_flag=True, help="Take long for more certainty.")
+@click.option("--as-user", default="", metavar="USER", help="Whose permissions count, e.g. the service's user.")
+@click.option("--now", is_flag=True, help="Execute checks while a pipeline runs, too.")
+@click.option("--watch", "watch_s", type=click.FloatRange(1, 86400), metavar="SECONDS", help="Show each change.")
+@click.option("--report", "report_path", type=click.Path(exists=True, dir_okay=False), help="Show a saved report.")
+@click.option(
+    "--diff", "diff_path", type=click.Path(exists=True, dir_okay=False), help="What changed since this report."
+)
+@click.option("--html", "html_path", type=click.Path(dir_okay=False), help="Write a self-contained page.")
+@click.option("--save", "save_path", type=click.Path(dir_okay=False), help="Write the report as JSON.")
+@click.option("--sign", "sign_path", type=click.Path(dir_okay=False), help="Ed25519 private key: write FILE.sig, too.")
+@click.option("--verify", "verify_path", type=click.Path(dir_okay=False), help="Public key: check the saved report.")
+def probe(subjects: tuple[str, ...], only: tuple[str, ...], **options: Any) -> None:
     """Execute a check on every layer; tell what works, what is broken, why, and what to do."""
-    from agent.commands_local import run_probe
+    from agent.commands_probe import ProbeOptions, run_probe
 
-    sys.exit(run_probe(subjects, as_json, root))
+    named = [name.strip() for text in only for name in text.split(",") if name.strip()]
+    sys.exit(run_probe(list(dict.fromkeys([*subjects, *named])), ProbeOptions(**options)))
 
 
 @cli.command(epilog="Examples: edge-agent plan model.gguf; edge-agent plan --require-gpu --json model.onnx")

@@ -1,4 +1,4 @@
-"""What `edge-agent probe | plan | run | config` do when somebody types them: no daemon is needed for it.
+"""What `edge-agent plan | run | config` do when somebody types them: no daemon is needed for it.
 
 Each function returns the exit status; see `agent.cli`.
 """
@@ -15,8 +15,8 @@ import click
 import msgspec
 
 from agent.cli import EXIT_FAILED, EXIT_NOT_ON_ACCELERATOR, EXIT_USAGE, fail
-from agent.report import known_subjects, survey_report
-from probes.contract import SCHEMA_VERSION, CapabilityReport, DeviceKind, Finding, Status
+from agent.report import survey_report
+from probes.contract import SCHEMA_VERSION, CapabilityReport, DeviceKind, Finding
 from probes.host import Host
 from runners.contract import RunnerError
 from runners.formats.gguf import printable
@@ -70,26 +70,6 @@ def survey_progress(quiet: bool) -> Iterator[Callable[[Finding], None] | None]:
         yield tell
 
 
-# ---- probe ---------------------------------------------------------------------------------------------------------
-
-
-def run_probe(subjects: Sequence[str], as_json: bool, root: str) -> int:
-    """Survey and show; with subjects named, 1 when one of them does not work."""
-    unknown = [subject for subject in subjects if subject not in known_subjects()]
-    if unknown:
-        fail(f"no check is called {unknown[0]!r}; there are: {', '.join(known_subjects())}", EXIT_USAGE)
-    with survey_progress(as_json) as tell:
-        report = survey_report(Host(root), subjects=tuple(subjects), on_finding=tell)
-    if as_json:
-        print_json(report)
-    else:
-        from agent import show
-
-        show.make_console().print(show.report_table(report))
-    failed = [finding for finding in report.findings if finding.status is not Status.WORKS]
-    return EXIT_FAILED if subjects and failed else 0
-
-
 def read_report(path: str) -> bytes:
     """The bytes of a saved report; a pipe is welcome: `--report <(ssh DEVICE edge-agent probe --json)`.
 
@@ -103,6 +83,24 @@ def read_report(path: str) -> bytes:
     return data
 
 
+def load_report(path: str) -> CapabilityReport:
+    """A saved report.
+
+    Raises:
+        RunnerError: it can't be read, or is none of this version.
+    """
+    try:
+        report = msgspec.json.decode(read_report(path), type=CapabilityReport)
+    except (OSError, RecursionError, msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise RunnerError(f"{path}: not a report: {error}", "make one: edge-agent probe --json > FILE") from error
+    if report.schema_version != SCHEMA_VERSION:
+        raise RunnerError(
+            f"{path}: a report of schema version {report.schema_version}; this edge-agent reads {SCHEMA_VERSION}",
+            "make a new one: edge-agent probe --json > FILE",
+        )
+    return report
+
+
 def report_for(model: ModelInfo, quiet: bool, root: str = "/", saved: str | None = None) -> CapabilityReport:
     """What a plan for this model rests on: a saved report, or the checks that concern it, executed now.
 
@@ -110,16 +108,7 @@ def report_for(model: ModelInfo, quiet: bool, root: str = "/", saved: str | None
         RunnerError: the saved report can't be read.
     """
     if saved is not None:
-        try:
-            report = msgspec.json.decode(read_report(saved), type=CapabilityReport)
-        except (OSError, RecursionError, msgspec.MsgspecError, UnicodeDecodeError) as error:
-            raise RunnerError(f"{saved}: not a report: {error}", "make one: edge-agent probe --json > FILE") from error
-        if report.schema_version != SCHEMA_VERSION:
-            raise RunnerError(
-                f"{saved}: a report of schema version {report.schema_version}; this edge-agent reads {SCHEMA_VERSION}",
-                "make a new one: edge-agent probe --json > FILE",
-            )
-        return report
+        return load_report(saved)
     subjects = ["hardware", "jetpack", "memory"]
     for name, runner in runners().items():
         if runner.accepts(model).accepted:

@@ -226,10 +226,10 @@ class Daemon:
         notify("READY=1")
 
     def first_survey(self) -> None:
-        """Survey once after the start, and again after a while if that failed."""
+        """Survey once after the start, only what may have changed since the last; and again later if that failed."""
         while not self.stopping:
             try:
-                self.survey.take((), lambda: self.stopping, SURVEY_S)
+                self.survey.take((), lambda: self.stopping, SURVEY_S, renew=False)
                 return
             except VerbFailed as error:
                 if self.stopping:

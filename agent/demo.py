@@ -29,6 +29,7 @@ from agent.cli import EXIT_FAILED
 from agent.control_plane import ControlPlane, NoAnswer
 from agent.page import RunSection, write_page
 from agent.topics import Topics
+from agent.tree import report_tree
 from agent.wire import CommandState, State
 from probes.contract import CapabilityReport
 from runners.contract import Placement
@@ -152,7 +153,7 @@ class Demo:
         payload = self.plane.wait("capability report", lambda: self.plane.capabilities, SURVEY_S)
         self.report = msgspec.json.decode(payload, type=CapabilityReport)
         self.results["capabilities"] = self.report
-        self.console.print(show.report_table(self.report))
+        self.console.print(report_tree(self.report))
 
     # ---- models -----------------------------------------------------------------------------------------------------
 

@@ -55,6 +55,11 @@ def write_page(
     os.replace(temporary, path)
 
 
+def write_report_page(path: Path, report: CapabilityReport) -> None:
+    """Write a page of the device's findings alone."""
+    write_page(path, report, (), ())
+
+
 def render(report: CapabilityReport, runs: Sequence[RunSection], notes: Sequence[str]) -> str:
     """The page as text."""
     title = report.device.model or report.device.id

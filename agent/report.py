@@ -5,13 +5,14 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from agent.clock import synchronised, wall_text
 from agent.identity import first_serial
 from agent.version import VERSION
-from probes.contract import CapabilityReport, DeviceIdentity, Fact, Finding, Status, fingerprint
+from probes.contract import SCHEMA_VERSION, CapabilityReport, DeviceIdentity, Fact, Finding, Status, fingerprint
 from probes.diagnose import diagnose_all, merged_facts
+from probes.ground import ground
 from probes.host import RECORDED, Host
 from probes.isolation import Check, probe_check
 from probes.listing import probe_files
@@ -31,6 +32,8 @@ def survey_report(
     device_id: str = "",
     on_finding: Callable[[Finding], None] | None = None,
     jobs: int | None = None,
+    kept: CapabilityReport | None = None,
+    wait: Callable[[], None] | None = None,
 ) -> CapabilityReport:
     """Execute the checks of all probes and runners, each in a process of its own, and report.
 
@@ -40,23 +43,66 @@ def survey_report(
         device_id: the configured one; "" derives it, see `derive_device_id`.
         on_finding: called with each finding as it comes, before it is explained.
         jobs: checks at once; None lets `survey` choose.
+        kept: an earlier report of this device; what it found is not executed again as long as it is true, see
+            `still_true`.
+        wait: called when all has been read, and before anything is executed; returns when that may begin.
 
     Raises:
         KeyError: a subject is not known.
     """
     host = Host() if host is None else host
     checks = all_checks(host)
-    wanted = checks if not subjects else {subject: checks[subject] for subject in subjects}
+    wanted = [checks[subject] for subject in subjects] if subjects else list(checks.values())
     # A recorded device has no runtimes: their checks would say what this machine can do.
-    executed = [check for check in wanted.values() if not (host.recorded and is_runner(check))]
+    impossible = [check for check in wanted if host.recorded and is_runner(check)]
+    findings = [not_executed(check, RECORDED) for check in impossible]
+    findings += still_true(kept, wanted, host)
+    found = {finding.subject for finding in findings}
     environ = None if host.recorded else host.environ
-    findings = list(survey(executed, jobs=jobs, on_finding=on_finding, environ=environ))
-    findings += [
-        Finding(subject=check.subject, layer=check.layer, status=Status.UNKNOWN, reason=RECORDED)
-        for check in wanted.values()
-        if host.recorded and is_runner(check)
-    ]
+    for part in parts([check for check in wanted if check.subject not in found], wait):
+        findings += survey(part, jobs=jobs, on_finding=on_finding, environ=environ)
     return build_report(findings, host, device_id=device_id)
+
+
+def parts(checks: Sequence[Check], wait: Callable[[], None] | None) -> Iterator[Sequence[Check]]:
+    """What to survey at once: all, or first what only reads and, after the wait, what executes something."""
+    if wait is None:
+        yield checks
+        return
+    yield [check for check in checks if not executes(check)]
+    executing = [check for check in checks if executes(check)]
+    if executing:
+        wait()
+        yield executing
+
+
+def executes(check: Check) -> bool:
+    """Whether it executes something that a busy device could feel."""
+    return check.uses_gpu or bool(check.rests_on)
+
+
+def not_executed(check: Check, reason: str) -> Finding:
+    """What is said about a check that was not carried out."""
+    return Finding(subject=check.subject, layer=check.layer, status=Status.UNKNOWN, reason=reason)
+
+
+def still_true(kept: CapabilityReport | None, checks: Iterable[Check], host: Host) -> list[Finding]:
+    """The findings of an earlier report that need not be taken again.
+
+    These are those that worked, or for which nothing was there, and whose ground is what it was. What was broken may
+    have been so for a reason that has passed, such as full memory: it is tried again.
+    """
+    if kept is None or kept.schema_version != SCHEMA_VERSION:
+        return []
+    before = {finding.subject: finding for finding in kept.findings}
+    true = []
+    for check in checks:
+        finding = before.get(check.subject)
+        if finding is None or finding.status not in (Status.WORKS, Status.ABSENT) or finding.layer != check.layer:
+            continue
+        if finding.ground and finding.ground == ground(host, check.rests_on):
+            true.append(finding)
+    return true
 
 
 def known_subjects() -> list[str]:

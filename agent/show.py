@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from probes.contract import CapabilityReport, DeviceKind, Finding, Status
+from probes.contract import DeviceKind, Finding, Status
 from runners.contract import Placement
 from runners.formats.gguf import printable
 from runners.route import Plan, Route
@@ -88,27 +88,6 @@ def gib(number: object) -> str:
     if not isinstance(number, int):
         return "unknown"
     return f"{number / 2**30:.1f} GiB" if number >= 2**30 else f"{number / 2**20:.1f} MiB"
-
-
-def report_table(report: CapabilityReport) -> Table:
-    """The findings in layer order."""
-    identity = report.device
-    title = " · ".join(x for x in (identity.model or identity.architecture, identity.soc, identity.l4t) if x)
-    table = Table(title=title or "this device", title_justify="left", expand=False)
-    table.add_column("layer", no_wrap=True)
-    table.add_column("check", no_wrap=True)
-    table.add_column("state", no_wrap=True)
-    table.add_column("version", overflow="fold", max_width=24)
-    table.add_column("device, or reason → remedy", overflow="fold")
-    for finding in report.findings:
-        table.add_row(
-            f"{finding.layer} {LAYERS.get(finding.layer, '')}",
-            finding.subject,
-            status_text(finding),
-            finding.version,
-            finding_summary(finding),
-        )
-    return table
 
 
 def chain(route: Route, model: str) -> str:

@@ -13,12 +13,15 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from agent.durable import write_durably
 from agent.verb import VerbFailed
+
+if TYPE_CHECKING:
+    from probes.contract import CapabilityReport
 
 FILE_NAME = "report.json"
 REPORT_LIMIT_BYTES = 4 << 20
@@ -80,19 +83,28 @@ class Survey:
         if self._last is not None:
             with contextlib.suppress(msgspec.MsgspecError):  # of another version: a new one is taken
                 return msgspec.json.decode(self._last, type=CapabilityReport)
-        self.take((), cancelled, timeout_s)
+        self.take((), cancelled, timeout_s, now=True)
         return msgspec.json.decode(self._last or b"", type=CapabilityReport)
 
     def take(
-        self, subjects: tuple[str, ...], cancelled: Callable[[], bool], timeout_s: float, publish: bool = False
+        self,
+        subjects: tuple[str, ...],
+        cancelled: Callable[[], bool],
+        timeout_s: float,
+        *,
+        publish: bool = False,
+        now: bool = False,
+        renew: bool = True,
     ) -> bytes:
-        """Survey the device now.
+        """Survey the device.
 
         Args:
             subjects: only these checks; such a report is not kept and not published. Empty for all.
             cancelled: asked several times a second.
             timeout_s: seconds, > 0.
             publish: publish the report even if nothing has changed.
+            now: execute checks while a pipeline runs, too.
+            renew: execute all checks; False keeps the findings of the last report whose ground is what it was.
 
         Returns: the report as JSON.
 
@@ -100,7 +112,10 @@ class Survey:
             VerbFailed: the survey failed, took too long or was cancelled.
         """
         with self._one_at_a_time:
-            data = self._run_child(subjects, cancelled, timeout_s)
+            options: tuple[str, ...] = ("--now",) if now else ()
+            if not renew and self._path.exists():
+                options += ("--kept", str(self._path))
+            data = self._run_child((*options, "--", self._device_id, *subjects), cancelled, timeout_s)
             if subjects:
                 return data
             before = self.fingerprint()
@@ -138,14 +153,14 @@ class Survey:
             self.unwritten = f"{self._path}: {error.strerror}"
             log.error("the report could not be kept: %s", self.unwritten)
 
-    def _run_child(self, subjects: tuple[str, ...], cancelled: Callable[[], bool], timeout_s: float) -> bytes:
+    def _run_child(self, arguments: tuple[str, ...], cancelled: Callable[[], bool], timeout_s: float) -> bytes:
         import subprocess
         import tempfile
 
         until_s = time.monotonic() + timeout_s
         with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
             child = subprocess.Popen(
-                [sys.executable, "-m", "agent.survey", self._device_id, *subjects],
+                [sys.executable, "-m", "agent.survey", *arguments],
                 stdin=subprocess.PIPE,  # closes when the daemon is gone, however it went
                 stdout=out,
                 stderr=err,
@@ -165,8 +180,14 @@ class Survey:
             if ended == "cancelled":
                 raise VerbFailed("cancelled", "the survey was cancelled")
             if ended:
-                raise VerbFailed(ended, f"the survey did not end in {timeout_s:g} s")
+                raise VerbFailed(ended, f"the survey did not end in {timeout_s:g} s{self._why_it_waited()}")
             return self._read_child(child.returncode, out, err)
+
+    @staticmethod
+    def _why_it_waited() -> str:
+        from agent.guest import pipelines
+
+        return ": a pipeline was running all the while; ask with now=true" if pipelines() else ""
 
     @staticmethod
     def _end_child(child: Any) -> None:
@@ -206,21 +227,43 @@ def _end_with_parent() -> None:
 
 def main(arguments: list[str]) -> int:
     """Survey this device and print the report as JSON: what the daemon's child does."""
+    import argparse
+
+    from agent.guest import pipelines, wait_for_idle
     from agent.report import known_subjects, survey_report
 
+    parser = argparse.ArgumentParser(prog="python -m agent.survey", description="Survey this device for the daemon.")
+    parser.add_argument("--now", action="store_true", help="while a pipeline runs, too")
+    parser.add_argument("--kept", default="", metavar="FILE", help="the last report: what still is true is kept")
+    parser.add_argument("device_id")
+    parser.add_argument("subjects", nargs="*")
+    options = parser.parse_args(arguments)
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    device_id, *subjects = arguments
     known = known_subjects()
-    unknown = [subject for subject in subjects if subject not in known]
+    unknown = [subject for subject in options.subjects if subject not in known]
     if unknown:
         sys.stderr.write(f"no check is called {unknown[0]!r}; there are {', '.join(known)}\n")
         return UNKNOWN_SUBJECT
     try:
-        report = survey_report(subjects=tuple(subjects), device_id=device_id)
+        report = survey_report(
+            subjects=options.subjects,
+            device_id=options.device_id,
+            kept=_read_kept(options.kept),
+            wait=None if options.now or not pipelines() else lambda: wait_for_idle(log.info),
+        )
     except KeyboardInterrupt:
         return 130
     sys.stdout.buffer.write(msgspec.json.encode(report))
     return 0
+
+
+def _read_kept(path: str) -> CapabilityReport | None:
+    """The last report; None when there is none that this version can read."""
+    from probes.contract import CapabilityReport
+
+    with contextlib.suppress(OSError, msgspec.MsgspecError, UnicodeDecodeError):
+        return msgspec.json.decode(Path(path).read_bytes(), type=CapabilityReport) if path else None
+    return None
 
 
 if __name__ == "__main__":

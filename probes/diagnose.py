@@ -85,6 +85,8 @@ def diagnose(finding: Finding, facts: Mapping[str, Fact], rows: Sequence[Diagnos
     if row is None:
         return finding
     known = finding.facts.get("cause")
+    if isinstance(known, str) and row.cause in known:  # explained before: a kept finding
+        return finding
     cause = f"{known}; {row.cause}" if known else row.cause
     return msgspec.structs.replace(
         finding, remedy=finding.remedy or row.remedy, facts={**finding.facts, "cause": cause}

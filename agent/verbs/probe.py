@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from agent.guest import pipelines, waiting
 from agent.verb import Context
 
 REPEATABLE = True
@@ -18,10 +19,14 @@ class Arguments(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     Attributes:
         subjects: only these checks, by name; empty for all. A partial survey is not published.
         publish: publish the report even if nothing has changed.
+        now: execute checks while a pipeline runs, too; otherwise they wait for its end.
+        renew: execute all checks; False keeps findings as long as what they rest on has not changed.
     """
 
     subjects: tuple[str, ...] = ()
     publish: bool = True
+    now: bool = False
+    renew: bool = True
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,6 +61,15 @@ def run(arguments: Arguments, context: Context) -> Result:
     Raises:
         VerbFailed: the survey failed, took too long or was cancelled.
     """
-    data = context.survey.take(arguments.subjects, context.cancelled, context.seconds_left(), publish=arguments.publish)
+    if not arguments.now and (running := pipelines()):
+        context.progress(waiting(running))
+    data = context.survey.take(
+        arguments.subjects,
+        context.cancelled,
+        context.seconds_left(),
+        publish=arguments.publish,
+        now=arguments.now,
+        renew=arguments.renew,
+    )
     report = msgspec.json.decode(data, type=_Report)
     return Result(fingerprint=report.fingerprint, findings=report.findings)
