@@ -132,6 +132,12 @@ def is_newer(wanted: str | None, driver: str | None) -> bool | None:
     return (a, b) > (c, d)
 
 
+def needs_newer_major(wanted: str | None, driver: str | None) -> bool | None:
+    """Whether a CUDA version is of a newer major than the driver's; None when one is not known."""
+    majors = (_major(wanted), _major(driver))
+    return None if majors[0] is None or majors[1] is None else majors[0] > majors[1]
+
+
 def read_gpu(host: Host) -> Gpu:
     """Start the driver and look at its first device; without it, what the SoC says."""
     soc = devicetree.read_device_tree(host).soc
