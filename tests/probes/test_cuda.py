@@ -95,26 +95,6 @@ def test_without_a_driver_it_is_absent_with_the_loaders_words() -> None:
     assert finding.evidence == ()
 
 
-@pytest.mark.parametrize("architecture", [75, 87, 110, 121])
-def test_the_shipped_ptx_assembles_for_turing_orin_thor_and_spark(architecture: int, tmp_path: Path) -> None:
-    ptxas = shutil.which("ptxas") or shutil.which("/usr/local/cuda/bin/ptxas")
-    if ptxas is None:
-        pytest.skip("no ptxas (CUDA toolkit): the shipped PTX was not assembled")
-    output = tmp_path / "saxpy.cubin"
-    command = [ptxas, f"-arch=sm_{architecture}", str(PTX), "-o", str(output)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if "is not defined for option" in done.stderr:
-        pytest.skip(f"this ptxas knows no sm_{architecture}: not assembled for it")
-    assert done.returncode == 0, done.stderr
-    assert output.read_bytes()[:4] == b"\x7fELF"
-
-
-def test_the_shipped_ptx_asks_for_nothing_newer_than_jetpack_4_knows() -> None:
-    lines = PTX.read_text("ascii").splitlines()
-    assert ".version 6.4" in lines
-    assert ".target sm_50" in lines
-
-
 # Against the FAKE library: marshalling
 
 
