@@ -115,7 +115,7 @@ def in_order(names: Sequence[str], driver_version: str | None) -> list[str]:
 
 def _major(version: str | None) -> int | None:
     head = (version or "").partition(".")[0]
-    return int(head) if head.isdigit() else None
+    return int(head) if head.isascii() and head.isdigit() else None
 
 
 def _is_missing_itself(said: str, name: str) -> bool:

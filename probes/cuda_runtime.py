@@ -28,6 +28,8 @@ from probes.cudadriver import CudaError, SymbolMissing
 from probes.host import Host
 
 LAYER = 2
+RESTS_ON = ("driver", "l4t", "nodes", "cuda_libraries", "python")
+USES_GPU = True
 COST_S = 4.0
 DEADLINE_S = 60.0
 MEMORY_MIB = 2048  # cuBLAS maps half a gigabyte; what becomes resident depends on the GPU

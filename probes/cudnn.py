@@ -22,6 +22,8 @@ from probes.cudadriver import CudaError, SymbolMissing
 from probes.host import Host
 
 LAYER = 2
+RESTS_ON = ("driver", "l4t", "nodes", "cuda_libraries", "cudnn_libraries", "python")
+USES_GPU = True
 COST_S = 4.0
 DEADLINE_S = 60.0
 MEMORY_MIB = 2048  # the engines map hundreds of megabytes
@@ -165,7 +167,7 @@ def _execute(library: ctypes.CDLL, gpu: Gpu, facts: dict[str, Fact]) -> Finding:
 
 
 def _code_file(host: Host) -> str | None:
-    """The part of cuDNN that holds its code for the GPU: beside the library that was loaded, else where one is found."""
+    """The part of cuDNN with its code for the GPU: beside the library that was loaded, else where one is found."""
     loaded = libraries.loaded_path(host, "libcudnn") if host.executes else None
     beside = [path for stem in PARTS if loaded for path in host.glob(f"{loaded.rpartition('/')[0]}/{stem}.so.*")]
     found = [path for stem in PARTS for path in libraries.find_files(host, stem)]

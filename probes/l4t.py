@@ -49,7 +49,7 @@ def parse_packages(text: str) -> dict[str, str]:
 def major(release: str | None) -> int | None:
     """The first number of a release: 36 of "36.4.3"; None without one."""
     head = (release or "").partition(".")[0]
-    return int(head) if head.isdigit() else None
+    return int(head) if head.isascii() and head.isdigit() else None
 
 
 def read_release(host: Host) -> str | None:

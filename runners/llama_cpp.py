@@ -148,7 +148,7 @@ def _numbers(backend: str, count: int) -> list[int]:
     as soon as a software device comes first. So the variable is never set for a number that came from the list.
     """
     named = os.environ.get(VISIBLE_VULKAN, "") if backend == "vulkan" else ""
-    numbers = [int(part) for part in named.split(",") if part.strip().isdigit()]
+    numbers = [int(part) for part in named.split(",") if part.strip().isascii() and part.strip().isdigit()]
     return numbers if len(numbers) == count else list(range(count))
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from probes import cuda_libraries, cuda_runtime, fatbin
@@ -202,6 +202,7 @@ def test_versions_are_compared_by_number(wanted: str | None, driver: str, answer
 
 
 @given(st.text(), st.text())
+@example("0", "²")
 def test_any_text_is_a_version_or_none(a: str, b: str) -> None:
     assert cuda_libraries.is_newer(a, b) in (True, False, None)
     assert cuda_libraries.file_version(a) is None or a
