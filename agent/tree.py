@@ -55,18 +55,15 @@ def add_finding(branch: Tree, finding: Finding, old_s: float | None) -> None:
         node.add(Text(printable(told), style="bold" if told.startswith("→") else ""))
     if cause := finding.facts.get("cause"):
         node.add(Text(printable(f"because {cause}")))
-    if finding.witnesses:
-        node.add(witnesses_line(finding.witnesses))
+    for witness in finding.witnesses:
+        node.add(witness_line(witness))
 
 
-def witnesses_line(witnesses: tuple[Witness, ...]) -> Text:
-    """Who testified that the device did the work, and who was silent."""
-    line = Text("witnesses:", style="bright_black")
-    for witness in witnesses:
-        sign, style = ("✔", "green") if witness.spoke else ("silent:", "yellow")
-        line.append(f"  {witness.kind.value} {sign} ", style=style)
-        line.append(printable(witness.text), style="bright_black")
-    return line
+def witness_line(witness: Witness) -> Text:
+    """One who was asked whether the device did the work: what it said, or why it was silent."""
+    sign, style = ("testifies", "green") if witness.spoke else ("silent", "yellow")
+    line = Text(f"{witness.kind.value} {sign}: ", style=style)
+    return line.append(printable(witness.text), style="bright_black")
 
 
 def age_s(finding: Finding, report: CapabilityReport) -> float | None:

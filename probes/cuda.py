@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import os
 import re
 from importlib import metadata
 
 import msgspec
 
-from probes import cudadriver, devicetree, l4t, pci, saxpy
+from probes import cudadriver, devicetree, l4t, pci, saxpy, witness
 from probes.contract import Device, DeviceKind, Evidence, Fact, Finding, Status, cut
 from probes.cudadriver import CudaDriver, CudaError, DeviceInfo, SymbolMissing
 from probes.host import Host
@@ -241,7 +242,8 @@ def check(host: Host) -> Finding:
         if not infos:
             raise CudaError("cuDeviceGetCount", 100, "CUDA_ERROR_NO_DEVICE")
         devices = tuple(_device(info, version) for info in infos)
-        run = _execute(driver, infos, devices)
+        with witness.Watch(host) as watch:
+            run = _execute(driver, infos, devices)
     except CudaError as error:
         return _finding(*judge_error(error, around), facts)
     except SymbolMissing as error:
@@ -251,4 +253,6 @@ def check(host: Host) -> Finding:
     remedy = ""
     if status is Status.BROKEN and run.error:
         status, reason, remedy = judge_error(run.error, around)
-    return _finding(status, reason, remedy, facts, version=version, devices=devices, evidence=run.evidence)
+    said = watch.witnesses(run.evidence, os.getpid(), witness.on_cpu(saxpy.problem(), run.evidence))
+    told = functools.partial(_finding, version=version, devices=devices, evidence=run.evidence, witnesses=said)
+    return told(status, reason, remedy, facts)

@@ -9,12 +9,13 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import functools
+import os
 import re
 from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from probes import egl, icd, saxpy
+from probes import egl, icd, saxpy, witness
 from probes.contract import Device, DeviceKind, Evidence, Fact, Finding, Status
 from probes.host import Host
 
@@ -86,11 +87,15 @@ def check(host: Host) -> Finding:
         devices = tuple(o.device for o in opened)
         given = saxpy.problem()
         chosen = saxpy.candidates(devices)
-        evidence = tuple(execute(egl_library, gl, o, given, host) for o in opened if o.device in chosen)
+        with witness.Watch(host) as watch:
+            evidence = tuple(execute(egl_library, gl, o, given, host) for o in opened if o.device in chosen)
     facts["ran_on_index"] = [d.index for d in chosen]
     why = "; ".join(part for part in (icd.why_no_gpu(host, drivers), *errors) if part)
     status, reason = saxpy.verdict(evidence, why)
-    return _finding(status, reason, "", facts, version=chosen[0].api_version, devices=devices, evidence=evidence)
+    testimony = watch.witnesses(evidence, os.getpid(), witness.on_cpu(given, evidence))
+    version = chosen[0].api_version
+    told = functools.partial(_finding, version=version, devices=devices, evidence=evidence, witnesses=testimony)
+    return told(status, reason, "", facts)
 
 
 # Read

@@ -8,13 +8,14 @@ system's `libOpenCL.so.1`, so that one is looked at as well.
 from __future__ import annotations
 
 import functools
+import os
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
 
-from probes import icd, saxpy
+from probes import icd, saxpy, witness
 from probes.contract import Device, DeviceKind, Evidence, Fact, Finding, Status
 from probes.host import Host
 
@@ -87,11 +88,14 @@ def check(host: Host) -> Finding:
     facts |= judge_platforms(everything)
     given = saxpy.problem()
     chosen = saxpy.candidates(devices)
-    evidence = tuple(execute(cl, handles[d.index], d, given) for d in chosen)
+    with witness.Watch(host) as watch:
+        evidence = tuple(execute(cl, handles[d.index], d, given) for d in chosen)
     facts["ran_on_index"] = [d.index for d in chosen]
     status, reason = saxpy.verdict(evidence, icd.why_no_gpu(host, drivers))
     version = everything[chosen[0].index].version
-    return _finding(status, reason, "", facts, version=version, devices=devices, evidence=evidence)
+    said = watch.witnesses(evidence, os.getpid(), witness.on_cpu(given, evidence))
+    told = functools.partial(_finding, version=version, devices=devices, evidence=evidence, witnesses=said)
+    return told(status, reason, "", facts)
 
 
 # Read

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import msgspec
 
-from probes.contract import Device, DeviceKind, Evidence, Fact, Finding, Status, cut
+from probes.contract import Device, DeviceKind, Evidence, Fact, Finding, Status, Witness, cut
 
 COUNT = 1 << 20
 FACTOR = 3.0
@@ -139,6 +139,7 @@ def finding(
     version: str = "",
     devices: tuple[Device, ...] = (),
     evidence: tuple[Evidence, ...] = (),
+    witnesses: tuple[Witness, ...] = (),
 ) -> Finding:
     """A finding of a GPU probe; each probe binds the first two arguments."""
     return Finding(
@@ -151,4 +152,5 @@ def finding(
         facts=dict(facts or {}),
         devices=devices,
         evidence=evidence,
+        witnesses=witnesses,
     )

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import os
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
 
-from probes import icd, saxpy, vulkan_dispatch
+from probes import icd, saxpy, vulkan_dispatch, witness
 from probes.contract import Device, DeviceKind, Evidence, Fact, Finding, Status
 from probes.host import Host
 
@@ -90,13 +91,16 @@ def check(host: Host) -> Finding:
         devices = as_devices(found)
         given = saxpy.problem()
         chosen = saxpy.candidates(devices)
-        evidence = tuple(execute(vk, physical[d.index], d, given) for d in chosen)
+        with witness.Watch(host) as watch:
+            evidence = tuple(execute(vk, physical[d.index], d, given) for d in chosen)
     facts["listed_devices"] = len(physical)
     facts["ran_on_index"] = [d.index for d in chosen]
     facts["integrated"] = next(SHARES_MEMORY.get(d.device_type) for d in found if d.index == chosen[0].index)
     status, reason = saxpy.verdict(evidence, icd.why_no_gpu(host, drivers))
     version = str(facts["loader_version"])
-    return _finding(status, reason, "", facts, version=version, devices=devices, evidence=evidence)
+    said = watch.witnesses(evidence, os.getpid(), witness.on_cpu(given, evidence))
+    told = functools.partial(_finding, version=version, devices=devices, evidence=evidence, witnesses=said)
+    return told(status, reason, "", facts)
 
 
 # Read

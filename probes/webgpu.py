@@ -7,13 +7,14 @@ is read. So every adapter is listed with its backend, and a Vulkan one is taken 
 from __future__ import annotations
 
 import functools
+import os
 import struct
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
 
-from probes import icd, saxpy
+from probes import icd, saxpy, witness
 from probes.contract import Device, DeviceKind, Evidence, Fact, Finding, Status
 from probes.host import Host
 
@@ -82,11 +83,15 @@ def check(host: Host) -> Finding:
     facts["adapter_type"] = chosen[0].adapter_type
     facts["ran_on_index"] = [a.index for a in chosen]
     given = saxpy.problem()
-    evidence = tuple(execute(wgpu, adapters[a.index], a, given, host) for a in chosen)
+    with witness.Watch(host) as watch:
+        evidence = tuple(execute(wgpu, adapters[a.index], a, given, host) for a in chosen)
     status, reason = saxpy.verdict(evidence, icd.why_no_gpu(host, []))
     if chosen[0].backend_type == OPENGL:
         reason = "; ".join(part for part in (reason, "by OpenGL, which says nothing about Vulkan") if part)
-    return _finding(status, reason, "", facts, version=version, devices=tuple(map(as_device, found)), evidence=evidence)
+    said = watch.witnesses(evidence, os.getpid(), witness.on_cpu(given, evidence))
+    devices = tuple(map(as_device, found))
+    told = functools.partial(_finding, version=version, devices=devices, evidence=evidence, witnesses=said)
+    return told(status, reason, "", facts)
 
 
 # Read
