@@ -17,6 +17,8 @@ from pathlib import Path
 
 import msgspec
 
+from probes import accounts
+
 READ_LIMIT_BYTES = 1 << 20
 CONTAINER_MARKS = ("/.dockerenv", "/run/.containerenv", "/run/systemd/container")
 LINKS_LIMIT = 40  # as the kernel follows in one path, path_resolution(7)
@@ -46,7 +48,7 @@ class Host:
         recorded: whether this is a recorded device.
         executes: whether checks may execute anything (commands, libraries, kernels); when not, `not_executed` says why,
             and a probe that executes answers UNKNOWN with that reason, and with the facts that it could read.
-        as_user: whose permissions count, see `permitted`; "" for this process's user.
+        as_user: whose permissions count, see `readable`; "" for this process's user.
         deep: whether a check may take long for more certainty.
     """
 
@@ -173,8 +175,14 @@ class Host:
             return None
 
     def readable(self, path: str) -> bool:
-        """Whether this user may read `path`. Only reading is tried: /dev/nvmap is 0440 on some releases."""
+        """Whether the user that counts may read `path`. Only reading is tried: /dev/nvmap is 0440 on some releases.
+
+        Without `as_user` the kernel is asked for this process; else owner, group and modes decide (`probes.accounts`).
+        """
         try:
+            if self.as_user and not self.recorded:
+                account = accounts.find(self.text("/etc/passwd") or "", self.text("/etc/group") or "", self.as_user)
+                return account is not None and accounts.may_read(account, str(self.path(path)))
             return os.access(self._file(path), os.R_OK)
         except OSError:
             return False
