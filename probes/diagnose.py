@@ -70,16 +70,16 @@ def diagnoses(path: Path = TABLE) -> tuple[Diagnosis, ...]:
 
 
 def diagnose(finding: Finding, facts: Mapping[str, Fact], rows: Sequence[Diagnosis] | None = None) -> Finding:
-    """Explain a finding that is not WORKS by the first row that fits.
+    """Explain a finding by the first row that fits.
 
     Args:
-        finding: any; comes back unchanged when it works or no row fits.
+        finding: any; comes back unchanged when all is well with it (WORKS, without a reason) or no row fits.
         facts: what is known of the device, see `merged_facts`.
         rows: None for the shipped table.
 
     Returns: the finding with `facts["cause"]` added to, and the remedy filled in where the check gave none.
     """
-    if finding.status is Status.WORKS:
+    if finding.status is Status.WORKS and not finding.reason:
         return finding
     row = next((row for row in (diagnoses() if rows is None else rows) if row.fits(finding, facts)), None)
     if row is None:

@@ -189,7 +189,171 @@ ROWS: list[tuple[str, str, dict[str, Fact], str, Near]] = [
         "wgpu-native found no adapter, neither by Vulkan nor by OpenGL ES",
         "wgpu-native found no adapter; VK_DRIVER_FILES=/nonexistent.json may hide the drivers",
     ),
+    ("PyPI's onnxruntime for aarch64", "onnxruntime/cuda", ORIN, "onnxruntime 1.32.0 has no CUDAExecutionProvider", PC),
+    (
+        "llama-cpp-python has no aarch64",
+        "llama_cpp/cuda",
+        ORIN,
+        "this llama.cpp build has no CUDA backend; it has CPU",
+        PC,
+    ),
+    ("this torch is a CPU build", "torch", ORIN, "AssertionError: Torch not compiled with CUDA enabled", PC),
+    (
+        "this nvcc does not know",
+        "cuda_runtime",
+        NANO,
+        "nvcc fatal : Unsupported gpu architecture 'compute_87'",
+        "nvcc fatal : Unsupported gpu architecture 'compute_110'",
+    ),
+    ("Ollama took the build", "ollama", ORIN, "no compatible GPUs were discovered", "a GPU was detected"),
+    (
+        "this build of MNN",
+        "mnn/cuda",
+        ORIN,
+        "Can't Find type=2 backend, use 0 instead",
+        "Can't Find type=conv operator",
+    ),
+    (
+        "the GPU road of LiteRT",
+        "litert/gpu",
+        ORIN,
+        "Failed to load OpenCL library with dlopen: libOpenCL.so",
+        "Failed to load the model with dlopen",
+    ),
+    (
+        "the graph runs on the CPU",
+        "mediapipe/gpu",
+        ORIN,
+        "INFO: Created TensorFlow Lite XNNPACK delegate for CPU.",
+        ("onnxruntime/cpu", "INFO: Created TensorFlow Lite XNNPACK delegate for CPU."),
+    ),
+    (
+        "the kernel ran and computed wrong numbers",
+        "vulkan",
+        ORIN,
+        "Orin gave a wrong answer: 5 of 1048576 numbers right, number 3 is 0, not 7, sha256 00",
+        "Orin failed: 1048576 of 1048576 numbers right",
+    ),
+    ("there is no DLA here", "tensorrt", ORIN, "DLA core 0 is not available", "DLA core 0 is available"),
+    (
+        "the container was started without",
+        "onnxruntime/cuda",
+        {**ORIN, "in_container": True},
+        f"libcuda.so.1: {NO_FILE}",
+        ORIN,
+    ),
+    ("only L4T was flashed", "onnxruntime/cuda", ORIN, f"libcudart.so.12: {NO_FILE}", NANO),
+    (
+        "pip brought CUDA libraries for servers",
+        "onnxruntime/cuda",
+        ORIN,
+        "error in /opt/venv/lib/python3.10/site-packages/nvidia/cublas/lib/libcublas.so.12",
+        THOR,
+    ),
+    (
+        "Docker 28 and later",
+        "container",
+        ORIN,
+        "failed to set up container networking: driver failed programming external connectivity",
+        "failed to set up container storage",
+    ),
+    ("NVIDIA's driver was not taken", "vulkan", ORIN, "only a software device (llvmpipe) answered; no GPU", PC),
+    (
+        "old L4T drivers crash",
+        "ncnn/vulkan",
+        ORIN,
+        "died by SIGSEGV in load (ncnn.py:1)",
+        ("ncnn/cpu", "died by SIGSEGV in load (ncnn.py:1)"),
+    ),
+    ("Tegra's NVML answers", "tenants", ORIN, "pynvml.NVMLError_NotSupported: Not Supported", PC),
+    (
+        "the supply or the module's limit",
+        "power",
+        ORIN,
+        "System throttled due to over-current.",
+        "System throttled due to temperature.",
+    ),
+    (
+        "jetson-stats' service does not run",
+        "jetson_stats",
+        ORIN,
+        "JtopException: The jtop.service is not active. Please run: sudo systemctl restart jtop.service",
+        "The jtop.service is active",
+    ),
+    ("this user is not in the group jtop", "jetson_stats", ORIN, "I can't access jtop.service", "I see jtop.service"),
+    (
+        "container packages were upgraded",
+        "container",
+        ORIN,
+        "error adding seccomp filter rule for syscall clone3: permission denied",
+        "error adding seccomp filter rule for syscall openat: permission denied",
+    ),
+    ("nvcc is not in PATH", "cuda_runtime", ORIN, "sh: 1: nvcc: not found", "sh: 1: ptxas: not found"),
+    (
+        "the block is switched off",
+        "thermal",
+        ORIN,
+        "gpu-thermal: Resource temporarily unavailable",
+        ("cuda", "Resource temporarily unavailable"),
+    ),
 ]
+
+# The traps that people fall into on a Jetson, by their number in our list: the cause that is told, or why none can be.
+TRAPS: dict[int, tuple[str, ...]] = {
+    1: ("PyPI's onnxruntime for aarch64",),
+    2: ("this torch is a CPU build", "this build wants a newer CUDA driver than this L4T"),
+    3: ("the library holds no code for this GPU: Thor", "the library holds no code for this GPU: wheels"),
+    4: ("Thor's architecture is",),
+    5: ("this nvcc does not know",),
+    6: ("the kernel ran and computed wrong numbers",),
+    7: ("the PTX was made by",),
+    8: ("this build wants a newer CUDA driver than this L4T",),
+    9: ("Ollama took the build",),
+    10: ("llama-cpp-python has no aarch64",),
+    11: ("this build of MNN",),
+    12: ("the GPU road of LiteRT",),
+    13: ("the graph runs on the CPU",),
+    14: ("NVIDIA ships no OpenCL",),
+    15: ("the program was built for another TensorRT",),
+    16: ("the program was built for another cuDNN",),
+    17: ("the wheel needs a CUDA library that JetPack",),
+    18: ("JetPack 4's containers take",),
+    19: ("the library is an empty placeholder",),
+    20: ("the TensorRT engine was built by another version",),
+    21: ("the TensorRT engine was built on another GPU",),
+    22: ("on a Jetson TensorRT's Python module",),
+    23: ("a module that was built against NumPy 1",),
+    24: ("the binary was built for a newer Linux",),
+    25: ("TensorRT needs the DLA compiler",),
+    26: ("there is no DLA here",),
+    27: ("CUDA can't open its devices",),
+    28: ("this user can't open /dev/nvmap",),
+    29: (),  # a presence that proves nothing: no probe here takes one for a proof
+    30: ("the container was started without",),
+    31: ("the container engine knows no CDI",),
+    32: ("Docker 28 and later",),
+    33: ("NVIDIA's driver was not taken",),
+    34: ("the driver was led to an X server",),
+    35: ("the NVIDIA Vulkan driver's manifest",),
+    36: ("old L4T drivers crash",),
+    37: ("the kernel could not hand out one large block",),
+    38: ("CPU and GPU share one memory here",),
+    39: ("Tegra's NVML answers",),
+    40: ("the supply or the module's limit",),
+    41: ("jetson-stats' service does not run", "this user is not in the group jtop"),
+    42: ("on aarch64 with glibc before 2.32",),
+    43: ("OpenBLAS took this processor",),
+    44: ("the GPU did not start",),
+    45: ("the block is switched off",),
+    46: (),  # sensors are found by their name, never by number
+    47: ("container packages were upgraded",),
+    48: ("nvcc is not in PATH",),
+    49: ("only L4T was flashed",),
+    50: ("pip brought CUDA libraries for servers",),
+    51: (),  # of whoever parses nvidia-smi's table; here its CSV is read, each field optional
+    52: (),  # a matter of measuring, not of what works
+    53: (),  # likewise
+}
 
 
 def broken(subject: str, reason: str = "it failed", **more: object) -> Finding:
@@ -220,6 +384,20 @@ def test_every_row_of_the_table_is_tested_and_names_its_source() -> None:
         assert row.source
 
 
+def test_every_known_trap_is_accounted_for() -> None:
+    assert sorted(TRAPS) == list(range(1, 54))
+    told = {row[0] for row in ROWS}
+    assert [start for starts in TRAPS.values() for start in starts if start not in told] == []
+
+
+def test_a_software_device_where_a_gpu_should_answer_is_explained() -> None:
+    works = msgspec.structs.replace(broken("vulkan", "only a software device (llvmpipe)"), status=Status.WORKS)
+    explained = diagnose(works, ORIN)
+    assert explained.status is Status.WORKS
+    assert str(explained.facts["cause"]).startswith("NVIDIA's driver was not taken")
+    assert explained.remedy
+
+
 def test_what_the_check_knew_itself_is_kept() -> None:
     finding = broken("opencl", "PLATFORM_NOT_FOUND_KHR", remedy="do this", facts={"cause": "mine", "number": 1})
     explained = diagnose(finding, ORIN)
@@ -233,7 +411,8 @@ def test_evidence_is_searched_as_well_as_the_reason() -> None:
 
 
 def test_what_works_or_is_not_known_comes_back_unchanged() -> None:
-    works = msgspec.structs.replace(broken("cuda", KERNEL_IMAGE), status=Status.WORKS)
+    evidence = (Evidence(executed="stderr", value=KERNEL_IMAGE),)
+    works = msgspec.structs.replace(broken("cuda", "", evidence=evidence), status=Status.WORKS)
     unknown = broken("cuda", "something new")
     assert diagnose(works, ORIN) is works
     assert diagnose(unknown, ORIN) is unknown
