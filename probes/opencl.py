@@ -64,7 +64,7 @@ def check(host: Host) -> Finding:
     drivers = read_drivers(host)
     facts: dict[str, Fact] = {"environment": icd.environment(host, VARIABLES)}
     if not host.executes:
-        return _finding(Status.UNKNOWN, host.not_executed, facts=facts | icd.facts(drivers))
+        return not_executed(host, facts | icd.facts(drivers))
     try:
         import pyopencl as cl
     except ModuleNotFoundError as error:
@@ -157,6 +157,29 @@ def listed(index: int, device: Any) -> Listed:
 
 
 # Judge
+
+
+def not_executed(host: Host, facts: Mapping[str, Fact]) -> Finding:
+    """What a recorded device tells: the devices that its `clinfo` lists, when it was recorded."""
+    from probes import clinfo
+
+    said = host.run([*clinfo.COMMAND]) if host.recorded else None
+    if said is None or said.returncode is None:
+        return _finding(Status.UNKNOWN, host.not_executed, facts=facts)
+    count, found = clinfo.parse_platform_count(said.stdout), clinfo.parse_devices(said.stdout)
+    if count is None:
+        told = "its clinfo did not come to its end, as when a driver crashes"
+    elif not found:
+        told = f"its clinfo lists {count} platform(s) and no device"
+    else:
+        told = f"its clinfo lists {', '.join(f'{d.name} ({whose(d)})' for d in found)}"
+    facts = {**facts, **judge_platforms(found)}
+    return _finding(Status.UNKNOWN, f"{host.not_executed}; {told}", facts=facts, devices=as_devices(found))
+
+
+def whose(device: Listed) -> str:
+    """Whose OpenCL a device is reached by: "GPU by way of PoCL"; the platform's vendor decides, not the device's name."""
+    return f"{kind_of(device).value.upper()} by way of {'PoCL' if is_pocl(device) else device.platform}"
 
 
 def kind_of(device: Listed) -> DeviceKind:

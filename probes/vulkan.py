@@ -66,7 +66,7 @@ def check(host: Host) -> Finding:
     drivers = read_drivers(host)
     facts: dict[str, Fact] = {"environment": variables}
     if not host.executes:
-        return _finding(Status.UNKNOWN, host.not_executed, facts=facts | icd.facts(drivers))
+        return not_executed(host, facts | icd.facts(drivers))
     drivers = [icd.tried(host, driver, SYMBOLS) for driver in drivers]
     facts |= icd.facts(drivers)
     try:
@@ -95,6 +95,7 @@ def check(host: Host) -> Finding:
             evidence = tuple(execute(vk, physical[d.index], d, given) for d in chosen)
     facts["listed_devices"] = len(physical)
     facts["ran_on_index"] = [d.index for d in chosen]
+    facts["gpu_index"] = gpu_index(devices)
     facts["integrated"] = next(SHARES_MEMORY.get(d.device_type) for d in found if d.index == chosen[0].index)
     status, reason = saxpy.verdict(evidence, icd.why_no_gpu(host, drivers))
     version = str(facts["loader_version"])
@@ -189,6 +190,29 @@ def listed(vk: Any, index: int, physical: Any) -> Listed:
 
 
 # Judge
+
+
+def not_executed(host: Host, facts: Mapping[str, Fact]) -> Finding:
+    """What a recorded device tells: the devices that its `vulkaninfo --summary` lists, when it was recorded."""
+    from probes import vulkaninfo
+
+    said = host.run([*vulkaninfo.COMMAND]) if host.recorded else None
+    if said is None or said.returncode is None:
+        return _finding(Status.UNKNOWN, host.not_executed, facts=facts)
+    found = vulkaninfo.parse_summary(said.stdout)
+    devices = as_devices(distinct(found))
+    index = gpu_index(devices)
+    failure = vulkaninfo.parse_failure(said.stdout + said.stderr)
+    told = f"its vulkaninfo lists {len(devices)} device(s), {'no GPU' if index is None else f'a GPU at index {index}'}"
+    if failure:
+        told = f"its vulkaninfo says {failure}: the loader is there, a driver is missing"
+    facts = {**facts, "listed_devices": len(found), "gpu_index": index}
+    return _finding(Status.UNKNOWN, f"{host.not_executed}; {told}", facts=facts, devices=devices)
+
+
+def gpu_index(devices: Sequence[Device]) -> int | None:
+    """The loader's own number of the first device that is no CPU, as GGML_VK_VISIBLE_DEVICES counts; None without."""
+    return next((d.index for d in saxpy.candidates(devices) if d.kind is not DeviceKind.CPU), None)
 
 
 def distinct(devices: Sequence[Listed]) -> list[Listed]:
