@@ -70,13 +70,15 @@ def check(host: Host) -> Finding:
     facts: dict[str, Fact] = {"environment": icd.environment(host, VARIABLES)}
     if not host.executes:
         return _finding(Status.UNKNOWN, host.not_executed, facts=facts | icd.facts(drivers))
+    drivers = icd.tried(host, drivers, SYMBOLS)
+    facts |= icd.facts(drivers)
+    if fatal := icd.deadly("EGL", drivers):
+        return _finding(fatal.status, fatal.reason, fatal.remedy, facts)
     try:
         egl_library = egl.load(host)
         gl = Gles(host.load_library(LIBRARY))
     except OSError as error:
-        return library_unusable(str(error), facts | icd.facts(drivers))
-    drivers = [icd.tried(host, driver, SYMBOLS) for driver in drivers]
-    facts |= icd.facts(drivers)
+        return library_unusable(str(error), facts)
     with contextlib.ExitStack() as stack:
         opened, errors = open_all(egl_library, gl, stack)
         facts["display_errors"] = errors

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
+from probes.apart import Died, apart
 from probes.contract import Fact, Status
 from probes.host import Host
 
@@ -28,11 +29,13 @@ class Driver(msgspec.Struct, frozen=True, kw_only=True):
         manifest: its path on the device.
         library: the library it names, as it is handed to dlopen; empty when it could not be read.
         error: why it can't be used, in the parser's or the dynamic loader's words; empty when it can.
+        deadly: whether the process that loads it does not survive: it crashes, or never comes back.
     """
 
     manifest: str
     library: str = ""
     error: str = ""
+    deadly: bool = False
 
     @property
     def broken(self) -> bool:
@@ -106,25 +109,46 @@ def manifests(host: Host, folders: Sequence[str], suffix: str) -> list[str]:
     return list(found.values())
 
 
-def tried(host: Host, driver: Driver, symbols: Sequence[str]) -> Driver:
-    """Load the driver's library by itself; only ever called in a probe's own child process.
+def tried(host: Host, drivers: Sequence[Driver], symbols: Sequence[str]) -> list[Driver]:
+    """Load each driver's library by itself in a process apart: one that crashes costs nobody else.
 
     Args:
         host: the machine.
-        driver: as read.
+        drivers: as read.
         symbols: entry points of the API's drivers; one of them must be there.
     """
-    if driver.error:
-        return driver
+    return [driver if driver.error else _tried(host, driver, symbols) for driver in drivers]
+
+
+def _tried(host: Host, driver: Driver, symbols: Sequence[str]) -> Driver:
     try:
-        library = host.load_library(driver.library, local=True)
+        error = apart(lambda: _load(host, driver.library, symbols))
+    except Died as died:
+        error = f"{driver.library}: {died} when it was loaded"
+        return msgspec.structs.replace(driver, error=error, deadly=True)
+    except OSError:  # no further process is allowed (RLIMIT_NPROC, a cgroup): this one is the check's own as well
+        error = _load(host, driver.library, symbols)
+    return msgspec.structs.replace(driver, error=error)
+
+
+def _load(host: Host, name: str, symbols: Sequence[str]) -> str:
+    """Why a library can't be used as a driver, in the dynamic loader's words; "" when it can."""
+    try:
+        library = host.load_library(name, local=True)
     except OSError as error:
         words = str(error)
-        named = words if driver.library in words else f"{driver.library}: {words}"
-        return msgspec.structs.replace(driver, error=named)
-    if any(hasattr(library, symbol) for symbol in symbols):
-        return driver
-    return msgspec.structs.replace(driver, error=f"{driver.library}: is no driver, has no {symbols[0]}")
+        return words if name in words else f"{name}: {words}"
+    return "" if any(hasattr(library, symbol) for symbol in symbols) else f"{name}: is no driver, has no {symbols[0]}"
+
+
+def deadly(api: str, drivers: Sequence[Driver]) -> Judgement | None:
+    """BROKEN when a driver would take every process along that asks this API's loader; None when there is none such."""
+    bad = [f"{d.manifest}: {d.error}" for d in drivers if d.deadly]
+    if not bad:
+        return None
+    reason = f"every program that uses {api} here dies or hangs with a driver: {'; '.join(bad)}"
+    remedy = "reinstall the package that has this library, or move the manifest that names it away"
+    return Judgement(status=Status.BROKEN, reason=reason, remedy=remedy)
 
 
 def facts(drivers: Sequence[Driver]) -> dict[str, Fact]:

@@ -65,16 +65,16 @@ def check(host: Host) -> Finding:
     facts: dict[str, Fact] = {"environment": icd.environment(host, VARIABLES)}
     if not host.executes:
         return not_executed(host, facts | icd.facts(drivers))
+    drivers = icd.tried(host, drivers, SYMBOLS)
+    facts |= icd.facts(drivers)
     try:
         import pyopencl as cl
     except ModuleNotFoundError as error:
-        facts |= icd.facts(drivers)
         return _finding(Status.ABSENT, f"Python package {error.name} is missing", INSTALL_BINDING, facts)
     except ImportError as error:
-        return import_failed(str(error), facts | icd.facts(drivers))
-    # Only after the import: the loader's symbols must be found before those of a driver.
-    drivers = [icd.tried(host, driver, SYMBOLS) for driver in drivers]
-    facts |= icd.facts(drivers)
+        return import_failed(str(error), facts)
+    if fatal := icd.deadly("OpenCL", drivers):
+        return _finding(fatal.status, fatal.reason, fatal.remedy, facts)
     facts["system_loader"] = system_loader(host)
     try:
         handles, errors = open_devices(cl)
@@ -178,7 +178,7 @@ def not_executed(host: Host, facts: Mapping[str, Fact]) -> Finding:
 
 
 def whose(device: Listed) -> str:
-    """Whose OpenCL a device is reached by: "GPU by way of PoCL"; the platform's vendor decides, not the device's name."""
+    """Whose OpenCL reaches a device: "GPU by way of PoCL"; the platform's vendor decides, not the device's name."""
     return f"{kind_of(device).value.upper()} by way of {'PoCL' if is_pocl(device) else device.platform}"
 
 

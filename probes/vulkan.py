@@ -67,8 +67,10 @@ def check(host: Host) -> Finding:
     facts: dict[str, Fact] = {"environment": variables}
     if not host.executes:
         return not_executed(host, facts | icd.facts(drivers))
-    drivers = [icd.tried(host, driver, SYMBOLS) for driver in drivers]
+    drivers = icd.tried(host, drivers, SYMBOLS)
     facts |= icd.facts(drivers)
+    if fatal := icd.deadly("Vulkan", drivers):
+        return _finding(fatal.status, fatal.reason, fatal.remedy, facts)
     try:
         host.load_library(LOADER)
     except OSError as error:

@@ -20,7 +20,9 @@ FAILED = re.compile(r"vkCreateInstance failed with (\w+)")
 def parse_summary(text: str) -> list[Listed]:
     """The physical devices in the loader's order; [] when there are none or the text is something else."""
     parts = HEAD.split(text)  # what comes before, then index and body by turns
-    return [_device(int(index), dict(FIELD.findall(body))) for index, body in zip(parts[1::2], parts[2::2], strict=True)]
+    return [
+        _device(int(index), dict(FIELD.findall(body))) for index, body in zip(parts[1::2], parts[2::2], strict=True)
+    ]
 
 
 def parse_failure(text: str) -> str:

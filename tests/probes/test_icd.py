@@ -74,14 +74,14 @@ def test_one_file_in_two_folders_counts_once(tmp_path: Path) -> None:
 
 
 def test_a_library_that_is_not_there_is_named_in_the_loaders_words() -> None:
-    driver = icd.tried(Host(), icd.Driver(manifest="/m.json", library="libnot_there.so.9"), ["entry"])
+    (driver,) = icd.tried(Host(), [icd.Driver(manifest="/m.json", library="libnot_there.so.9")], ["entry"])
     assert driver.error == "libnot_there.so.9: cannot open shared object file: No such file or directory"
 
 
 def test_a_driver_that_was_tried_does_not_answer_in_its_loaders_place() -> None:
     code = (
         "import ctypes; from probes.host import Host; from probes import icd\n"
-        "icd.tried(Host(), icd.Driver(manifest='/m.json', library='libEGL.so.1'), ['eglInitialize'])\n"
+        "icd.tried(Host(), [icd.Driver(manifest='/m.json', library='libEGL.so.1')], ['eglInitialize'])\n"
         "print(hasattr(ctypes.CDLL('libEGL.so.1'), 'eglInitialize'), hasattr(ctypes.CDLL(None), 'eglInitialize'))"
     )
     done = subprocess.run(
@@ -93,13 +93,13 @@ def test_a_driver_that_was_tried_does_not_answer_in_its_loaders_place() -> None:
 
 
 def test_a_library_without_the_entry_point_is_no_driver() -> None:
-    driver = icd.tried(Host(), icd.Driver(manifest="/m.json", library="libc.so.6"), ["clIcdGetPlatformIDsKHR"])
+    (driver,) = icd.tried(Host(), [icd.Driver(manifest="/m.json", library="libc.so.6")], ["clIcdGetPlatformIDsKHR"])
     assert driver.error == "libc.so.6: is no driver, has no clIcdGetPlatformIDsKHR"
 
 
 def test_a_file_that_is_no_library_is_broken(tmp_path: Path) -> None:
     (tmp_path / "libx.so").write_bytes(b"not a library at all, but long enough to be read as one" * 10)
-    driver = icd.tried(Host(), icd.Driver(manifest="/m.json", library=f"{tmp_path}/libx.so"), ["entry"])
+    (driver,) = icd.tried(Host(), [icd.Driver(manifest="/m.json", library=f"{tmp_path}/libx.so")], ["entry"])
     assert "invalid ELF header" in driver.error
     assert driver.broken
 
