@@ -9,6 +9,7 @@ import ctypes
 import errno
 import glob
 import os
+import select
 import stat
 import subprocess
 import time
@@ -223,6 +224,30 @@ class Host:
             stderr=done.stderr.decode("utf-8", "replace"),
         )
 
+    def first_line(self, argv: list[str], timeout_s: float = 3.0) -> str:
+        """The first line that a command prints which never ends by itself; "" when none comes in time.
+
+        It writes to a terminal of ours: to a pipe such programs hand over whole buffers only, long after.
+        """
+        if not self.executes:
+            return ""
+        ours, theirs = os.openpty()
+        try:
+            process = subprocess.Popen(
+                argv, stdin=subprocess.DEVNULL, stdout=theirs, stderr=subprocess.DEVNULL, env=dict(self.environ)
+            )
+        except OSError:
+            os.close(ours)
+            return ""
+        finally:
+            os.close(theirs)
+        try:
+            return _read_line(ours, time.monotonic() + timeout_s)
+        finally:
+            process.kill()
+            process.wait()
+            os.close(ours)
+
     def _recorded_command(self, argv: list[str]) -> CommandResult:
         text = self.text("/" + RECORDED_COMMANDS)
         try:
@@ -256,6 +281,21 @@ class Host:
     def wall_s(self) -> float:
         """Seconds since 1970 by a clock that may be wrong: a Jetson boots without one."""
         return time.time()
+
+
+def _read_line(fd: int, end_s: float) -> str:
+    text = b""
+    while b"\n" not in text and len(text) < READ_LIMIT_BYTES and (left := end_s - time.monotonic()) > 0:
+        if not select.select([fd], [], [], left)[0]:
+            break
+        try:
+            part = os.read(fd, 4096)
+        except OSError:  # EIO: the other end of the terminal was closed
+            break
+        if not part:
+            break
+        text += part
+    return text.decode("utf-8", "replace").partition("\n")[0].rstrip("\r")
 
 
 def open_without_waiting(path: str, flags: int) -> int:

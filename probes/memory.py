@@ -121,6 +121,9 @@ def check(host: Host) -> Finding:
         "swap_total_bytes": meminfo.get("SwapTotal"),
         "swap_free_bytes": meminfo.get("SwapFree"),
         "zram_bytes": None if swaps is None else parse_zram(swaps),
+        "cma_total_bytes": meminfo.get("CmaTotal"),
+        "cma_free_bytes": meminfo.get("CmaFree"),  # 0 on healthy units: no signal by itself
+        "nvmap_used_bytes": meminfo.get("NvMapMemUsed"),  # JetPack 4 alone has it
         "cgroup_limit_bytes": min((level.limit_bytes for level in levels), default=None),
         "cgroup_path": min(levels, key=lambda level: level.limit_bytes).path if levels else None,
         **_gpu_facts(host, _is_unified(host, gpus), gpus),

@@ -1,4 +1,4 @@
-"""Permissions: may the user that the service runs as read the device nodes of the GPU, and which groups are missing?
+"""Permissions: whether the service's user may read the GPU's device nodes, and which groups it lacks.
 
 The same missing group gives CUDA errors 100, 801 or 999, an empty list of Vulkan devices, or lavapipe in silence: so
 this is looked at first, and by itself. Only reading is asked for: /dev/nvmap is 0440 on some releases and works so.

@@ -25,6 +25,8 @@ def test_an_orin_nano_shares_its_memory_and_swaps_on_zram(tmp_path: Path) -> Non
     assert finding.facts["swap_total_bytes"] == 3901344 * KIB
     assert finding.facts["zram_bytes"] == 6 * 650224 * KIB
     assert finding.facts["unified"] is True
+    assert finding.facts["cma_total_bytes"] == 262144 * KIB
+    assert finding.facts["nvmap_used_bytes"] is None
 
 
 def test_no_swap_is_zero_and_not_unknown(tmp_path: Path) -> None:
