@@ -31,6 +31,7 @@ class Term(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     Attributes:
         layer: one, such as "2", or the first and last it reaches over, such as "2-3".
         on_a_jetson: what it is worth there; "" when nothing is to be said.
+        subjects: the findings that tell its state here, a runner's name for all its backends; none: not checked.
     """
 
     term: str
@@ -38,6 +39,7 @@ class Term(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     kind: str
     rests_on: str
     on_a_jetson: str
+    subjects: tuple[str, ...] = ()
 
 
 class Confusion(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
