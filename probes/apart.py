@@ -1,7 +1,7 @@
 """Does one dangerous thing in a forked copy of this process.
 
-A driver that crashes or hangs while it is loaded costs the copy, and the check goes on to say which driver it was. Only for
-a check's own child process before it has threads: a fork copies just the calling thread.
+A driver that crashes or hangs while it is loaded costs the copy, and the check goes on to say which driver it was.
+Only for a check's own child process before it has threads: a fork copies just the calling thread.
 """
 
 from __future__ import annotations
