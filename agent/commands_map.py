@@ -1,4 +1,4 @@
-"""`edge-agent stack` and `edge-agent explain`: the map of the inference stack, with each term's state on this device."""
+"""`edge-agent stack` and `edge-agent explain`: the map of the stack, with each term's state on this device."""
 
 from __future__ import annotations
 

@@ -104,10 +104,7 @@ def by_name(term: Term, finding: Finding) -> TermState:
     names = {device.name for device in ours}
     executed = [evidence for evidence in finding.evidence if evidence.device in names and evidence.expected]
     right = [evidence for evidence in executed if evidence.is_right]
-    if executed:
-        status = Status.WORKS if right else Status.BROKEN
-    else:
-        status = Status.UNKNOWN
+    status = (Status.WORKS if right else Status.BROKEN) if executed else Status.UNKNOWN
     kinds = [evidence.device_kind for evidence in right if evidence.device_kind is not DeviceKind.UNKNOWN]
     listed = ", ".join(f"{device.name} ({device.driver or device.kind.value})" for device in ours)
     trouble = "" if status is Status.WORKS else finding.reason
@@ -149,7 +146,7 @@ def summary(finding: Finding) -> str:
 
 
 def kind(finding: Finding) -> str:
-    """ "gpu", "cpu", "npu", or "" when nothing was executed with the right answer."""
+    """The device kind as text: "gpu"; "" when nothing was executed with the right answer."""
     return "" if finding.device_kind is DeviceKind.UNKNOWN else finding.device_kind.value
 
 

@@ -94,8 +94,12 @@ class Stack(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     def confused_with(self, term: Term) -> tuple[str, ...]:
         """What it is often taken for: the other things of its questions."""
-        others = [name for c in self.confusions_of(term) for name in (*c.aliases, *c.terms) if name != term.term]
-        return tuple(dict.fromkeys(others))
+        own = (term.term, *term.aliases)
+        others: list[str] = []
+        for confusion in self.confusions_of(term):
+            if any(name in confusion.question for name in own):  # others are answered in the term's context only
+                others += [*confusion.aliases, *confusion.terms]
+        return tuple(name for name in dict.fromkeys(others) if name != term.term)
 
 
 @functools.cache
