@@ -16,7 +16,11 @@ from probes.stack import Layer, load_stack
 
 # Neither HTML nor a reader can do anything with these: controls, surrogates, and marks that turn the writing direction.
 UNREADABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]")
-NOTHING = "nothing here is executed by edge-agent"
+NOTHING = "no check of edge-agent is at this layer"
+ELSEWHERE = {  # layers whose things are executed, but not as findings of their own
+    3: "edge-agent plan MODEL tells the road of a model file",
+    6: "each backend is a box of its runtime, at layers 4 and 5",
+}
 
 
 def e(text: object) -> str:
@@ -48,18 +52,24 @@ def legend(report: CapabilityReport) -> str:
         f"{sum(finding.status is status for finding in report.findings)} {status.value}</b> <span>{meaning}</span></li>"
         for status, meaning in meanings.items()
     ]
-    return f'<ul class="legend">{"".join(parts)}</ul>'
+    hint = '<p class="soft hint">A click on a box tells reason, remedy, devices, evidence and age.</p>'
+    return f'<ul class="legend">{"".join(parts)}</ul>{hint}'
 
 
 def band(layer: Layer, report: CapabilityReport) -> str:
     """One layer with its findings."""
     findings = [finding for finding in report.findings if finding.layer == layer.layer]
     boxes = "".join(box(finding, report) for finding in findings)
-    content = f'<div class="boxes">{boxes}</div>' if boxes else f'<p class="none">{NOTHING}: {e(layer.examples)}</p>'
+    content = f'<div class="boxes">{boxes}</div>' if boxes else f'<p class="none">{e(without_findings(layer))}</p>'
     return (
         f'<section class="layer"><h3><span class="number">{layer.layer}</span> {e(layer.name)}'
         f" <small>{e(layer.holds)}</small></h3>{content}</section>"
     )
+
+
+def without_findings(layer: Layer) -> str:
+    """What is said of a layer that has no box."""
+    return f"{ELSEWHERE.get(layer.layer, NOTHING)} ({layer.examples})"
 
 
 def box(finding: Finding, report: CapabilityReport) -> str:
@@ -124,9 +134,8 @@ def evidence_html(evidence: Evidence) -> str:
     if evidence.device:
         told.append(f"on <b>{e(evidence.device)}</b> ({evidence.device_kind.value})")
     if evidence.elapsed_s is not None:
-        told.append(
-            f"in {seconds(evidence.elapsed_s)}"
-        )
+        clock = f" by the {evidence.timer}'s clock" if evidence.timer else ""
+        told.append(e(f"in {seconds(evidence.elapsed_s)}{clock}"))
     if evidence.device and evidence.expected:
         told.append("✔ the right answer" if evidence.is_right else "✘ not the right answer")
     answer = f"<pre>{verbatim(evidence.value)}</pre>" if evidence.value else ""
