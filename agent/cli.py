@@ -99,6 +99,33 @@ def probe(subjects: tuple[str, ...], only: tuple[str, ...], **options: Any) -> N
     sys.exit(run_probe(list(dict.fromkeys([*subjects, *named])), ProbeOptions(**options)))
 
 
+@cli.command()
+@json_option
+@click.option("--report", "report_path", type=click.Path(exists=True, dir_okay=False), help="A saved `probe --json`.")
+@root_option
+@click.option("--quick", is_flag=True, help="Only read facts; execute nothing.")
+@click.option("--now", is_flag=True, help="Execute checks while a pipeline runs, too.")
+def stack(**options: Any) -> None:
+    """Show the map of the inference stack, layer by layer, with the state of each term on this device."""
+    from agent.commands_map import run_stack
+
+    sys.exit(run_stack(**options))
+
+
+@cli.command(epilog="Examples: edge-agent explain; edge-agent explain WebGPU; edge-agent explain 'Is PoCL OpenCL?'")
+@click.argument("words", nargs=-1, metavar="[TERM_OR_QUESTION]")
+@json_option
+@click.option("--report", "report_path", type=click.Path(exists=True, dir_okay=False), help="A saved `probe --json`.")
+@root_option
+@click.option("--quick", is_flag=True, help="Only read facts; execute nothing.")
+@click.option("--now", is_flag=True, help="Execute checks while a pipeline runs, too.")
+def explain(words: tuple[str, ...], **options: Any) -> None:
+    """Explain a term: layer, kind, what it is confused with, its state here, what to do. Alone: list all terms."""
+    from agent.commands_map import run_explain
+
+    sys.exit(run_explain(words, **options))
+
+
 @cli.command(epilog="Examples: edge-agent plan model.gguf; edge-agent plan --require-gpu --json model.onnx")
 @click.argument("model", type=click.Path(readable=False))
 @json_option

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import html
 import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -11,7 +10,8 @@ from pathlib import Path
 import msgspec
 
 from agent import show
-from probes.contract import CapabilityReport, Finding, Status
+from agent.page_stack import e, layers_html, verbatim
+from probes.contract import CapabilityReport, Status
 from runners.contract import Placement
 from runners.route import Plan
 from runners.timing import Timing
@@ -68,7 +68,7 @@ def render(report: CapabilityReport, runs: Sequence[RunSection], notes: Sequence
         f"<h1>{e(title)}</h1>",
         identity_line(report),
         "<h2>What works here, executed</h2>",
-        findings_table(report),
+        layers_html(report),
     ]
     for run in runs:
         body += run_section(run)
@@ -80,11 +80,6 @@ def render(report: CapabilityReport, runs: Sequence[RunSection], notes: Sequence
         f"<title>{e(title)} · edge-agent</title><style>{style}</style></head>"
     )
     return f"{head}<body>{''.join(body)}</body></html>\n"
-
-
-def e(text: object) -> str:
-    """Text made safe for HTML, line breaks kept."""
-    return html.escape(str(text)).replace("\n", "<br>")
 
 
 def identity_line(report: CapabilityReport) -> str:
@@ -106,36 +101,13 @@ def state(status: Status, told: str) -> str:
     return f'<b class="{status.value}">{e(told)}</b>'
 
 
-def findings_table(report: CapabilityReport) -> str:
-    """All findings in layer order."""
-    rows = [findings_row(finding) for finding in report.findings]
-    names = ("layer", "check", "state", "version", "device, or reason → remedy")
-    head = "<tr>" + "".join(f"<th>{name}</th>" for name in names) + "</tr>"
-    return f'<div class="wide"><table>{head}{"".join(rows)}</table></div>'
-
-
-def findings_row(finding: Finding) -> str:
-    """One finding."""
-    layer = f"{finding.layer} {show.LAYERS.get(finding.layer, '')}"
-    told = show.status_text(finding).plain
-    return row(
-        (
-            e(layer),
-            e(finding.subject),
-            state(finding.status, told),
-            e(finding.version),
-            e(show.finding_summary(finding)),
-        )
-    )
-
-
 def run_section(run: RunSection) -> list[str]:
     """One run: plan, proof, figures, answer or pictures."""
     figures = [row((f"<b>{e(name)}</b>", e(value))) for name, value in show.timing_rows(run.timing)]
     parts = [f"<h2>{e(run.title)}</h2>", plan_table(run.plan)]
     parts.append(f"<p><b>Placement:</b> {e(show.placement_text(run.placement))}</p>")
     if run.text:
-        parts.append(f"<pre>{html.escape(run.text)}</pre>")
+        parts.append(f"<pre>{verbatim(run.text)}</pre>")
     parts.append(f'<div class="wide"><table>{"".join(figures)}</table></div>')
     if run.results:
         parts.append(f'<div class="pictures">{"".join(picture(result) for result in run.results)}</div>')
