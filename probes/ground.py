@@ -47,7 +47,7 @@ FILES: Mapping[str, tuple[str, ...]] = {
     "opencl": ("/etc/OpenCL/vendors/*",),
     "egl": ("/etc/glvnd/egl_vendor.d/*", "/usr/share/glvnd/egl_vendor.d/*", "/usr/share/egl/egl_external_platform.d/*"),
     "packages": ("/var/lib/dpkg/status",),
-    "cdi": ("/etc/cdi/*", "/var/run/cdi/*", "/etc/nvidia-container-runtime/*"),
+    "cdi": ("/etc/cdi/*", "/run/cdi/*", "/etc/nvidia-container-runtime/*", "/etc/docker/daemon.json"),
 }
 LIBRARIES: Mapping[str, tuple[str, ...]] = {
     "cuda_libraries": ("libcuda.so*", "libcudart.so*", "libnvrtc.so*", "libcublas.so*", "libnvidia-ptxjitcompiler.so*"),

@@ -86,6 +86,13 @@ ROWS: list[tuple[str, str, dict[str, Fact], str, Near]] = [
         "resolved CDI devices nvidia.com/gpu=all",
     ),
     (
+        "the CDI generator asked NVML",
+        "container",
+        ORIN,
+        "failed to create device discoverer: error getting GPU device minor number: Not Supported",
+        "GPU device minor number: 0",
+    ),
+    (
         "TensorRT needs the DLA compiler",
         "tensorrt",
         ORIN,
