@@ -14,6 +14,7 @@ import msgspec
 from probes.apart import Died, apart
 from probes.contract import Fact, Status
 from probes.host import Host
+from probes.limits import REMEDY, narrow_address_space
 
 OTHER_ARCHITECTURE = "wrong ELF class"  # a 32-bit driver beside the 64-bit one: the loader skips it rightly
 # Read access is enough and all that may be tried: /dev/nvmap is 0440 on some L4T releases.
@@ -224,6 +225,8 @@ def nothing_found(
         return Judgement(status=Status.ABSENT, reason=reason, remedy="")
     loaded = ", ".join(d.library for d in drivers if not d.error) or "none"
     reason = f"no {api} driver found a device: {loaded} can be loaded ({said})"
+    if limit := narrow_address_space():
+        return Judgement(status=Status.UNKNOWN, reason=f"{reason}; {limit}", remedy=REMEDY)
     nodes = unreadable_nodes(host)
     if nodes:
         reason += f"; this user may not read {', '.join(nodes)}"

@@ -19,10 +19,11 @@ from pathlib import Path
 
 import msgspec
 
-from probes.contract import Finding
+from probes.contract import Finding, Status
 from probes.ending import ANSWER_BYTES, Ending, judge
 from probes.ground import ground
 from probes.host import Host
+from probes.limits import REMEDY, narrow_address_space
 from probes.listing import ProbeFile, probe_files
 
 PACKAGE_ROOT = Path(__file__).resolve().parent.parent  # where `probes` and `runners` can be imported from
@@ -112,9 +113,17 @@ def execute(check: Check, environ: Mapping[str, str] | None = None, stop_fd: int
     rests_on = ground(Host(environ=environ), check.rests_on)
     taken_at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     started_s = time.monotonic()
-    finding = judge(check.subject, check.layer, run(check, environ, stop_fd))
+    finding = explain_limit(judge(check.subject, check.layer, run(check, environ, stop_fd)))
     duration_s = round(time.monotonic() - started_s, 4)
     return msgspec.structs.replace(finding, duration_s=duration_s, taken_at=taken_at, ground=rests_on)
+
+
+def explain_limit(finding: Finding) -> Finding:
+    """A failure, with the limit on addresses under which it happened, if there is one."""
+    limit = narrow_address_space() if finding.status is Status.BROKEN else ""
+    if not limit or limit in finding.reason:
+        return finding
+    return msgspec.structs.replace(finding, reason=f"{finding.reason}; {limit}", remedy=finding.remedy or REMEDY)
 
 
 def run(check: Check, environ: Mapping[str, str], stop_fd: int | None = None) -> Ending:
