@@ -2,28 +2,29 @@
 
 from __future__ import annotations
 
-import ctypes
 import hashlib
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
+import msgspec
+
 from agent.clock import synchronised, wall_text
 from agent.identity import first_serial
 from agent.version import VERSION
-from probes.contract import SCHEMA_VERSION, CapabilityReport, DeviceIdentity, Fact, Finding, Status, fingerprint
+from probes.contract import SCHEMA_VERSION, CapabilityReport, DeviceIdentity, Fact, Finding, Status, cut, fingerprint
 from probes.diagnose import diagnose_all, merged_facts
 from probes.ground import ground
 from probes.host import RECORDED, Host
 from probes.isolation import Check, probe_check
 from probes.listing import probe_files
 from probes.survey import survey
+from probes.timekeeping import kernel_synchronised
 
 IDENTITY_FACTS = ("model", "module", "soc", "serial", "architecture", "l4t", "jetpack")
 DEVICE_TREE_SERIAL = "/proc/device-tree/serial-number"
 MACHINE_ID_SALT = b"edge-agent device id"  # machine-id(5) is confidential: only a keyed hash may leave the device
-STA_UNSYNC = 0x40  # linux/timex.h
-TIMEX_BYTES = 208  # sizeof(struct timex) where long has 64 bits; 128 where it has 32
-TIMEX_STATUS_WORD = 5  # `status` comes after modes (padded), offset, freq, maxerror and esterror, each a long
+REPORT_BYTES = 48 << 10  # what a small broker and a slow link still take in one message
+EVIDENCE_STEPS = (1024, 256, 64)  # characters left of each reading, one after the other, until a report fits
 
 
 def survey_report(
@@ -140,7 +141,7 @@ def build_report(
 
     Returns: the report, findings by layer, then by subject.
     """
-    explained = diagnose_all(sorted(findings, key=lambda finding: (finding.layer, finding.subject)))
+    explained = fitting(diagnose_all(sorted(findings, key=lambda finding: (finding.layer, finding.subject))))
     identity = {name: text(fact) for name, fact in merged_facts(explained).items() if name in IDENTITY_FACTS}
     return CapabilityReport(
         device=DeviceIdentity(id=device_id or derive_device_id(host, identity.get("serial", "")), **identity),
@@ -150,6 +151,26 @@ def build_report(
         findings=explained,
         fingerprint=fingerprint(explained),
     )
+
+
+def fitting(findings: tuple[Finding, ...], limit_bytes: int = REPORT_BYTES) -> tuple[Finding, ...]:
+    """The findings, with long readings shortened where all together would not fit into a message.
+
+    Answers that are compared with a known one stay whole: what was proven does not depend on a report's size.
+    """
+    for length in EVIDENCE_STEPS:
+        if len(msgspec.json.encode(findings)) <= limit_bytes:
+            break
+        findings = tuple(shortened(finding, length) for finding in findings)
+    return findings
+
+
+def shortened(finding: Finding, length: int) -> Finding:
+    """A finding whose readings have at most `length` characters each; their end is kept, where errors stand."""
+    evidence = tuple(
+        e if e.expected else msgspec.structs.replace(e, value=cut(e.value, length)) for e in finding.evidence
+    )
+    return msgspec.structs.replace(finding, evidence=evidence)
 
 
 def text(fact: Fact) -> str:
@@ -189,17 +210,3 @@ def clock_synchronised(host: Host) -> bool | None:
         return None
     told = synchronised()
     return kernel_synchronised() if told is None else told
-
-
-def kernel_synchronised() -> bool | None:
-    """The kernel's word, which chrony and ntpd set: true unless STA_UNSYNC. Source: adjtimex(2)."""
-    word = ctypes.sizeof(ctypes.c_long)
-    timex = ctypes.create_string_buffer(TIMEX_BYTES)
-    try:
-        state: int = ctypes.CDLL(None).adjtimex(timex)
-    except AttributeError:  # a C library without it
-        return None
-    if state < 0:
-        return None
-    status = ctypes.c_int.from_buffer(timex, TIMEX_STATUS_WORD * word).value
-    return not status & STA_UNSYNC

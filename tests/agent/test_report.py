@@ -9,8 +9,8 @@ import msgspec
 import pytest
 
 from agent import schemas
-from agent.report import build_report, derive_device_id, kernel_synchronised, known_subjects, survey_report
-from probes.contract import CapabilityReport, Device, DeviceKind, Finding, Status
+from agent.report import REPORT_BYTES, build_report, derive_device_id, known_subjects, survey_report
+from probes.contract import CapabilityReport, Device, DeviceKind, Evidence, Finding, Status
 from probes.host import Host
 from probes.listing import PROBE_PATH
 
@@ -101,8 +101,22 @@ def test_the_time_is_utc_and_a_recorded_device_s_clock_is_not_judged(tmp_path: P
     assert report.clock_synchronised is None
 
 
-def test_the_kernel_says_whether_the_clock_is_synchronised() -> None:
-    assert kernel_synchronised() in (True, False)
+def test_readings_are_shortened_until_the_report_fits_and_proofs_stay_whole(tmp_path: Path) -> None:
+    proof = Evidence(executed="saxpy", device="Orin", value="right" * 20, expected="right" * 20)
+    reading = Evidence(executed="read", value="x" * 2000)
+    many = [
+        Finding(subject=f"probe{n:02}", layer=2, status=Status.WORKS, evidence=(proof, reading, reading))
+        for n in range(30)
+    ]
+    report = build_report(many, device(tmp_path))
+    assert len(msgspec.json.encode(report.findings)) <= REPORT_BYTES
+    assert all(finding.evidence[0] == proof for finding in report.findings)
+    assert report.findings[0].evidence[1].value.startswith("…x")
+
+
+def test_readings_of_a_report_that_fits_are_left_alone(tmp_path: Path) -> None:
+    one = Finding(subject="a", layer=2, status=Status.WORKS, evidence=(Evidence(executed="read", value="x" * 2000),))
+    assert build_report([one], device(tmp_path)).findings == (one,)
 
 
 def test_the_fingerprint_changes_with_a_capability_and_not_with_a_reading(tmp_path: Path) -> None:
