@@ -74,6 +74,11 @@ def find_carrier(compatible: Iterable[str]) -> str | None:
     return None
 
 
+def names_board(token: str, number: str) -> bool:
+    """Whether a compatible string holds a board's number; "-b00" or "-super" may follow it."""
+    return re.search(rf"(?:^|[,+]){re.escape(number)}(?!\d)", token) is not None
+
+
 def parse_board_ids(text: str) -> tuple[str, ...]:
     """Board numbers in free text ("3489:0000:A0", "3448-0000-402") in the form "p3489-0000"."""
     return tuple(f"p{board}-{sku}" for board, sku in re.findall(r"\b(\d{4})[:-](\d{4})\b", text))

@@ -96,7 +96,11 @@ def identify_module(tree: DeviceTree, memory_bytes: int | None, table: ModuleTab
     """
     for tokens in (tree.compatible, tree.board_ids):
         hits = [
-            (key, token, row) for row in table.modules for key in row.match for token in tokens if _names(token, key)
+            (key, token, row)
+            for row in table.modules
+            for key in row.match
+            for token in tokens
+            if devicetree.names_board(token, key)
         ]
         if hits:
             longest = max(len(key) for key, _, _ in hits)
@@ -104,11 +108,6 @@ def identify_module(tree: DeviceTree, memory_bytes: int | None, table: ModuleTab
             is_super = any(token.endswith("-super") for key, token, _ in hits if len(key) == longest)
             return _with_super(_by_memory(rows, memory_bytes), is_super)
     return None
-
-
-def _names(token: str, key: str) -> bool:
-    """Whether a compatible string holds a module's number; "-b00" or "-super" may follow it."""
-    return re.search(rf"(?:^|[,+]){re.escape(key)}(?!\d)", token) is not None
 
 
 def _by_memory(rows: list[Module], memory_bytes: int | None) -> Module:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from probes import tensorrt
+from probes import tensorrt, tensorrt_engine, tensorrt_rtx
 from probes.contract import Status
 from probes.host import Host
 from tests.recorded import build_device, build_files
@@ -118,7 +118,7 @@ def test_a_binding_tells_its_python(path: str, python: str | None) -> None:
 
 
 def test_the_known_answer_is_the_sum() -> None:
-    x, y, total = (array("f", data) for data in tensorrt.inputs())
+    x, y, total = (array("f", data) for data in tensorrt_engine.inputs())
     assert list(total) == [1024.0] * 1024
     assert len(set(x)) == len(set(y)) == 1024
 
@@ -126,13 +126,13 @@ def test_the_known_answer_is_the_sum() -> None:
 def test_an_engine_is_really_built_where_a_tensorrt_is_importable() -> None:
     trt = _importable()
     lines: list[str] = []
-    plan = tensorrt.build_plan(trt, tensorrt._make_logger(trt, lines))
+    plan = tensorrt_engine.build_plan(trt, tensorrt_engine.make_logger(trt, lines))
     assert plan.nbytes > 1000, lines
 
 
 def _importable() -> object:
     """TensorRT, or TensorRT for RTX, which has the same builder and needs no GPU to build."""
-    for name in ("tensorrt", "tensorrt_rtx", "tensorrt_rtx_bindings"):
+    for name in ("tensorrt", *tensorrt_rtx.MODULES):
         try:
             return __import__(name)
         except ImportError:
