@@ -145,8 +145,8 @@ def _execute(host: Host, facts: dict[str, Fact]) -> Finding:
 def check(host: Host) -> Finding:
     """Look for the parts, then build an engine for core 0, run it and compare.
 
-    Returns: ABSENT where the module has none; WORKS when every number is right; BROKEN when the compiler is missing, the
-        build fails or numbers are wrong; UNKNOWN when TensorRT can't reach it, and for a recorded device.
+    Returns: ABSENT where the module has none; WORKS when every number is right; BROKEN when the compiler is missing,
+        the build fails or numbers are wrong; UNKNOWN when TensorRT can't reach it, and for a recorded device.
     """
     tree, release = read_device_tree(host), l4t.read_release(host)
     refusal = refused.find(host, "dla")

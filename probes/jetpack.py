@@ -136,6 +136,18 @@ def _expected_facts(row: Release | None) -> dict[str, Fact]:
     }
 
 
+def _missing(release: str, table: ReleaseTable) -> str:
+    """How a release fails to be known: newer than the table, or a gap in it."""
+    newest = max(_numbers(row.l4t) for row in table.releases)
+    if _numbers(release) > newest:
+        return f"is newer than our table (newest known: {table.newest_known})"
+    return "has no JetPack in our table" if find_release(release, table) else "is not in our table"
+
+
+def _numbers(release: str) -> tuple[int, ...]:
+    return tuple(int(number[:9]) for number in re.findall(r"[0-9]+", release))
+
+
 def _judge(sources: L4TSources, release: str, in_container: bool, system: dict[str, Fact]) -> Finding:
     table = read_table()
     row = find_release(release, table)
@@ -144,8 +156,7 @@ def _judge(sources: L4TSources, release: str, in_container: bool, system: dict[s
     family = nearest_family(release, table)
     reasons, remedy = [], ""
     if jetpack is None:
-        newest = "" if row else f" (newest known: {table.newest_known})"
-        reasons.append(f"JetPack unknown: L4T {release} is not in our table{newest}; nearest family: JetPack {family}")
+        reasons.append(f"JetPack unknown: L4T {release} {_missing(release, table)}; nearest family: JetPack {family}")
     if sources.file_line and not sources.file:
         reasons.append(f"{l4t.RELEASE_FILE} holds no release: it begins {sources.file_line[:60]!r}")
     if sources.file and sources.package and sources.file != sources.package and not in_container:

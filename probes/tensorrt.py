@@ -12,6 +12,7 @@ import functools
 import importlib
 import re
 import sys
+
 import msgspec
 
 from probes import l4t, saxpy, tensorrt_engine

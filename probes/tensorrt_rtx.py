@@ -1,4 +1,4 @@
-"""TensorRT-RTX: on an RTX GPU the bindings build and run the same tiny engine as TensorRT; elsewhere the reason why not.
+"""TensorRT-RTX: on an RTX GPU the bindings build and run TensorRT's tiny engine; elsewhere the reason why not.
 
 It is another product than TensorRT, for RTX PCs: its builder has no target for a Jetson's GPU or a server's. On those
 it is refused before anything is loaded, see `refused_checks.toml`; a GPU that the table does not know is tried.

@@ -1,7 +1,7 @@
 """The known answer of the video codecs: frames that are each of one grey, coded and decoded with ffmpeg.
 
-H.264 loses detail, and an even picture has none: each frame must come back within `TOLERANCE` of its own grey, in order,
-and none may be missing. A decoder that repeats frames, or shows none, is seen.
+H.264 loses detail, and an even picture has none: each frame must come back within `TOLERANCE` of its own grey, in
+order, and none may be missing. A decoder that repeats frames, or shows none, is seen.
 """
 
 from __future__ import annotations

@@ -128,7 +128,7 @@ def _read_nodes(host: Host, patterns: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def can_code(encode: Engine, decode: Engine) -> bool:
-    """Whether the clip can be coded: both engines seem to be there, may be tried, and ffmpeg has the codecs for them."""
+    """Whether the clip can be coded: both engines seem to be there, may be tried, and ffmpeg has their codecs."""
     return all(
         engine.there and not engine.refusal and codec in engine.tools
         for engine, codec in ((encode, ENCODER), (decode, DECODER))

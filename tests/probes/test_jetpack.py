@@ -172,3 +172,17 @@ def test_the_toolkits_version_is_read_in_both_forms(text: str, version: str | No
 
 def test_this_machine_tells_its_python() -> None:
     assert str(jetpack.check(Host()).facts["python"]).startswith("3.")
+
+
+@pytest.mark.parametrize(
+    ("release", "told"),
+    [
+        ("40.1.0", "L4T 40.1.0 is newer than our table (newest known: "),
+        ("36.5.2", "L4T 36.5.2 has no JetPack in our table"),
+        ("36.4.99", "L4T 36.4.99 is not in our table"),
+    ],
+)
+def test_a_release_beyond_the_table_is_told_from_a_gap_in_it(tmp_path: Path, release: str, told: str) -> None:
+    major, _, rest = release.partition(".")
+    line = f"# R{major} (release), REVISION: {rest}, GCID: 1, BOARD: generic, EABI: aarch64, DATE: x\n"
+    assert told in jetpack.check(build_files(tmp_path, {"/etc/nv_tegra_release": line})).reason
