@@ -51,6 +51,7 @@ def test_the_device_type_decides_and_a_driver_that_is_missing_is_named(tmp_path:
 def test_what_vulkaninfo_says_of_a_device() -> None:
     device = vulkaninfo.parse_summary((VULKAN / "two.txt").read_text())[1]
     assert (device.index, device.vendor_id, device.api_version) == (1, 0x10DE, "1.3.251")
+    assert [d.device_type for d in vulkaninfo.parse_summary((VULKAN / "two.txt").read_text())] == [4, 1]
     assert (device.uuid, device.driver) == ("80a2bc3e00000000000000000000000b", "540.5.0.0")
 
 
