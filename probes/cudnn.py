@@ -51,7 +51,7 @@ def parse_cudart(number: int) -> str | None:
 
 def soname_major(said: str) -> str | None:
     """The major version that a loader misses: "8" in "libcudnn.so.8: cannot open shared object file"."""
-    match = re.search(r"libcudnn\w*\.so\.(\d{1,3})\b", said)
+    match = re.search(r"libcudnn\w{0,64}\.so\.(\d{1,3})\b", said)
     return match[1] if match else None
 
 

@@ -183,8 +183,11 @@ def parse_cpu(text: str) -> tuple[str | None, str | None, int]:
 
 def count_cpus(text: str | None) -> int | None:
     """Processors in a list such as "0-3,6"; None when it can't be read."""
-    ranges = re.findall(r"(\d+)(?:-(\d+))?", text or "")
-    return sum(int(last or first) - int(first) + 1 for first, last in ranges) or None
+    if not re.fullmatch(r"[\d,\s-]{1,4096}", text or "", re.A):
+        return None
+    ranges = re.findall(r"\b(\d{1,6})(?:-(\d{1,6}))?\b", text or "", re.A)
+    count = sum(int(last or first) - int(first) + 1 for first, last in ranges)
+    return count if count > 0 else None
 
 
 def _read_model(host: Host, tree: DeviceTree) -> str | None:

@@ -68,7 +68,7 @@ def parse_json_manifest(text: str) -> str:
     """
     try:
         path = msgspec.json.decode(text, type=_Manifest).ICD.library_path
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, RecursionError) as error:
         raise ValueError(f"not a driver manifest: {error}") from error
     if not path:
         raise ValueError("not a driver manifest: its library_path is empty")

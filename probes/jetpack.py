@@ -83,7 +83,7 @@ def parse_cuda_version(text: str) -> str | None:
     try:
         found = json.loads(text)
         return str(found["cuda"]["version"])
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         match = re.search(r"CUDA Version (\d+\.\d+(?:\.\d+)?)", text)
         return match[1] if match else None
 

@@ -31,14 +31,14 @@ class CgroupMemory(msgspec.Struct, frozen=True, kw_only=True):
 
 def parse_meminfo(text: str) -> dict[str, int]:
     """/proc/meminfo in bytes by key."""
-    found = re.findall(r"^(\S+?):\s*(\d+) kB", text, re.MULTILINE)
+    found = re.findall(r"^(\S{1,64}?):\s{0,64}(\d{1,15}) kB", text, re.MULTILINE | re.A)
     return {key: int(kib) * 1024 for key, kib in found}
 
 
 def parse_zram(swaps: str) -> int:
     """Bytes of swap on zram in /proc/swaps, which lists KiB."""
-    rows = (line.split() for line in swaps.splitlines()[1:])
-    return sum(int(row[2]) * 1024 for row in rows if len(row) > 2 and row[0].startswith("/dev/zram"))
+    sizes = re.findall(r"^/dev/zram\S*[ \t]+\S+[ \t]+(\d{1,15})\b", swaps, re.MULTILINE | re.A)
+    return sum(int(size) * 1024 for size in sizes)
 
 
 def cgroup_folders(text: str) -> Iterator[tuple[str, bool]]:

@@ -45,7 +45,10 @@ def parse_number(cell: str) -> float | None:
 
 def parse_gpus(text: str) -> tuple[GpuRow, ...]:
     """Rows of `nvidia-smi --query-gpu=... --format=csv` with its heading; () when the text is no such table."""
-    rows = [row for row in csv.reader(text.splitlines(), skipinitialspace=True) if row]
+    try:
+        rows = [row for row in csv.reader(text.splitlines(), skipinitialspace=True) if row]
+    except csv.Error:  # a field of more than 128 KiB; a NUL byte before Python 3.11
+        return ()
     if not rows or not {"name", "gpu_name"} & set(rows[0]):
         return ()
     heads = [head.partition(" [")[0] for head in rows[0]]
