@@ -81,6 +81,8 @@ def build_plan(trt: Any, logger: Any, dla_core: int | None = None) -> Any:
         config.DLA_core = dla_core
         if hasattr(trt.BuilderFlag, "FP16"):  # TensorRT 11 has no weak typing
             config.set_flag(trt.BuilderFlag.FP16)
+        if not config.can_run_on_DLA(layer):  # a builder without DLA builds for the GPU instead, and does not say so
+            raise EngineFailed("the builder can't put an addition on the DLA")
     plan = builder.build_serialized_network(network, config)
     if plan is None:
         raise EngineFailed("the builder made no engine")
