@@ -29,6 +29,8 @@ LISTS = "/etc/nvidia-container-runtime/host-files-for-container.d/*.csv"
 DOCKER = "/etc/docker/daemon.json"
 LIBCUDA = ("/usr/lib/*/libcuda.so.1", "/usr/lib/*/nvidia/libcuda.so.1*", "/usr/lib/*/tegra/libcuda.so.1*")
 OURS = re.compile(r"(/etc|/var/run|/run)/cdi/.+\.(yaml|yml|json)$")
+YAML_LIMIT = 256 << 10  # characters; a Jetson's, with all its mounts, has some 60,000
+YAML_DEPTH = 32
 INSTALL = "sudo apt-get install nvidia-container-toolkit (on a Jetson: nvidia-container, part of nvidia-jetpack)"
 GENERATE = "sudo nvidia-ctk cdi generate{mode} --output=/etc/cdi/nvidia.yaml"
 START = "start the container with --runtime nvidia, or with --device nvidia.com/gpu=all where CDI is set up"
@@ -69,11 +71,18 @@ def parse_spec(path: str, text: str) -> Spec:
 def _yaml(text: str) -> object:
     import yaml
 
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # libyaml's is ten times as fast, where it was built
+    if len(text) > YAML_LIMIT:
+        raise ValueError(f"it is too large: {len(text)} characters")
+    depth = 0
     try:
-        for event in yaml.parse(text, Loader=yaml.SafeLoader):
+        for event in yaml.parse(text, Loader=loader):
             if isinstance(event, yaml.AliasEvent):
                 raise ValueError("it has YAML references, which a CDI specification never has")
-        return yaml.safe_load(text)
+            depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+            if depth > YAML_DEPTH:
+                raise ValueError("it is nested deeper than any CDI specification")
+        return yaml.load(text, Loader=loader)  # noqa: S506 - a safe loader, either of them
     except yaml.YAMLError as error:
         raise ValueError(str(error)) from error
 
@@ -94,7 +103,7 @@ def read_specs(host: Host) -> list[Spec]:
 
 def read_runtime(host: Host) -> dict[str, Fact]:
     """What of NVIDIA's container runtime is installed, and what Docker knows of it."""
-    mode = re.search(r'^\s*mode\s*=\s*"([^"\n]{1,32})"', host.text(CONFIGURATION) or "", re.M)
+    mode = re.search(r'^[ \t]*mode[ \t]*=[ \t]*"([^"\n]{1,32})"', host.text(CONFIGURATION) or "", re.M)
     try:
         docker = json.loads(host.text(DOCKER) or "{}")
     except (ValueError, RecursionError):

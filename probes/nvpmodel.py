@@ -14,8 +14,8 @@ from probes.host import Host
 
 CONFIGURATION = "/etc/nvpmodel.conf"
 STATE = "/var/lib/nvpmodel/status"
-MODE = re.compile(r"^\s*<\s*POWER_MODEL\s+ID=([0-9]{1,4})\s+NAME=([^\s>]{1,64})", re.M)
-DEFAULT = re.compile(r"^\s*<\s*PM_CONFIG\s+DEFAULT=([0-9]{1,4})", re.M)
+MODE = re.compile(r"^[ \t]*<[ \t]*POWER_MODEL[ \t]+ID=([0-9]{1,4})[ \t]+NAME=([^\s>]{1,64})", re.M)
+DEFAULT = re.compile(r"^[ \t]*<[ \t]*PM_CONFIG[ \t]+DEFAULT=([0-9]{1,4})", re.M)
 CURRENT = re.compile(r"\bpmode:([0-9]{1,6})\b")
 QUERY = re.compile(r"^NV Power Mode:[ \t]*(\S+)[ \t]*\n\s*([0-9]{1,4})\s*$", re.M)
 

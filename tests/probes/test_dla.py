@@ -109,10 +109,3 @@ def test_a_builder_without_dla_makes_no_engine_for_the_gpu_in_its_place() -> Non
     lines: list[str] = []
     with pytest.raises(tensorrt_engine.EngineFailed, match="can't put an addition on the DLA"):
         tensorrt_engine.build_plan(trt, tensorrt_engine.make_logger(trt, lines), dla_core=0)
-
-
-def test_a_builder_without_dla_makes_no_engine_for_the_gpu_in_its_place() -> None:
-    trt = pytest.importorskip("tensorrt_rtx_bindings", reason="no tensorrt-rtx-cu13-bindings: no builder was asked")
-    lines: list[str] = []
-    with pytest.raises(tensorrt_engine.EngineFailed, match="can't put an addition on the DLA"):
-        tensorrt_engine.build_plan(trt, tensorrt_engine.make_logger(trt, lines), dla_core=0)
