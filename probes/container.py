@@ -29,7 +29,7 @@ LISTS = "/etc/nvidia-container-runtime/host-files-for-container.d/*.csv"
 DOCKER = "/etc/docker/daemon.json"
 LIBCUDA = ("/usr/lib/*/libcuda.so.1", "/usr/lib/*/nvidia/libcuda.so.1*", "/usr/lib/*/tegra/libcuda.so.1*")
 OURS = re.compile(r"(/etc|/var/run|/run)/cdi/.+\.(yaml|yml|json)$")
-YAML_LIMIT = 256 << 10  # characters; a Jetson's, with all its mounts, has some 60,000
+YAML_LIMIT = 128 << 10  # characters; a Jetson's, with all its mounts, has some 60,000
 YAML_DEPTH = 32
 INSTALL = "sudo apt-get install nvidia-container-toolkit (on a Jetson: nvidia-container, part of nvidia-jetpack)"
 GENERATE = "sudo nvidia-ctk cdi generate{mode} --output=/etc/cdi/nvidia.yaml"
