@@ -35,6 +35,11 @@ def number(_context: click.Context, parameter: click.Parameter, value: float) ->
 
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of tables.")
+quick_option = click.option("--quick", is_flag=True, help="Only read facts; execute nothing.")
+now_option = click.option("--now", is_flag=True, help="Execute checks while a pipeline runs, too.")
+saved_option = click.option(
+    "--report", "report_path", type=click.Path(exists=True, dir_okay=False), help="A saved `probe --json`."
+)
 root_option = click.option(
     "--root",
     type=click.Path(exists=True, file_okay=False),
@@ -78,10 +83,10 @@ Examples:
 @click.option("--only", multiple=True, metavar="CHECK[,CHECK...]", help="Only these checks; the same as naming them.")
 @json_option
 @root_option
-@click.option("--quick", is_flag=True, help="Only read facts; execute nothing.")
+@quick_option
 @click.option("--deep", is_flag=True, help="Take long for more certainty.")
 @click.option("--as-user", default="", metavar="USER", help="Whose permissions count, e.g. the service's user.")
-@click.option("--now", is_flag=True, help="Execute checks while a pipeline runs, too.")
+@now_option
 @click.option("--watch", "watch_s", type=click.FloatRange(1, 86400), metavar="SECONDS", help="Show each change.")
 @click.option("--report", "report_path", type=click.Path(exists=True, dir_okay=False), help="Show a saved report.")
 @click.option(
@@ -101,10 +106,10 @@ def probe(subjects: tuple[str, ...], only: tuple[str, ...], **options: Any) -> N
 
 @cli.command()
 @json_option
-@click.option("--report", "report_path", type=click.Path(exists=True, dir_okay=False), help="A saved `probe --json`.")
+@saved_option
 @root_option
-@click.option("--quick", is_flag=True, help="Only read facts; execute nothing.")
-@click.option("--now", is_flag=True, help="Execute checks while a pipeline runs, too.")
+@quick_option
+@now_option
 def stack(**options: Any) -> None:
     """Show the map of the inference stack, layer by layer, with the state of each term on this device."""
     from agent.commands_map import run_stack
@@ -115,10 +120,10 @@ def stack(**options: Any) -> None:
 @cli.command(epilog="Examples: edge-agent explain; edge-agent explain WebGPU; edge-agent explain 'Is PoCL OpenCL?'")
 @click.argument("words", nargs=-1, metavar="[TERM_OR_QUESTION]")
 @json_option
-@click.option("--report", "report_path", type=click.Path(exists=True, dir_okay=False), help="A saved `probe --json`.")
+@saved_option
 @root_option
-@click.option("--quick", is_flag=True, help="Only read facts; execute nothing.")
-@click.option("--now", is_flag=True, help="Execute checks while a pipeline runs, too.")
+@quick_option
+@now_option
 def explain(words: tuple[str, ...], **options: Any) -> None:
     """Explain a term: layer, kind, what it is confused with, its state here, what to do. Alone: list all terms."""
     from agent.commands_map import run_explain
@@ -130,7 +135,7 @@ def explain(words: tuple[str, ...], **options: Any) -> None:
 @click.argument("model", type=click.Path(readable=False))
 @json_option
 @root_option
-@click.option("--report", "report_path", type=click.Path(exists=True, dir_okay=False), help="A saved `probe --json`.")
+@saved_option
 @require_gpu_option
 @software_option
 @runtime_option
@@ -146,7 +151,7 @@ def plan(model: str, **options: Any) -> None:
 @click.argument("model", type=click.Path(readable=False))
 @click.argument("inputs", nargs=-1, metavar="PROMPT | IMAGES...")
 @json_option
-@click.option("--report", "report_path", type=click.Path(exists=True, dir_okay=False), help="A saved `probe --json`.")
+@saved_option
 @require_gpu_option
 @software_option
 @runtime_option

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import time
 
-EARLIEST_PLAUSIBLE_S = 1_735_689_600  # 2025-01-01: before this software was written, so the clock is not set
+from probes.wall_clock import EARLIEST_PLAUSIBLE_S, TIMESYNCD_STATE
+
 BOOT_ID_FILE = "/proc/sys/kernel/random/boot_id"
-TIMESYNCD_STATE = "/run/systemd/timesync"
 
 
 def wall_text(seconds: float | None = None) -> str:

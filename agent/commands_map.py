@@ -9,8 +9,8 @@ import msgspec
 
 from agent import asked, term_state
 from agent.cli import EXIT_USAGE, fail
-from agent.commands_local import print_json
-from agent.commands_probe import ProbeOptions, check_usage, take, trouble
+from agent.commands_local import fail_with, print_json
+from agent.commands_probe import ProbeOptions, check_usage, take
 from agent.report import known_subjects
 from agent.term_state import TermState
 from probes.contract import CapabilityReport
@@ -24,7 +24,7 @@ def run_stack(as_json: bool, **options: Any) -> int:
     try:
         report = taken(stack.terms, as_json, options)
     except RunnerError as error:
-        return trouble(f"{error.reason}\n  → {error.remedy}" if error.remedy else error.reason)
+        return fail_with(error, as_json=False)
     assert report is not None
     states = term_state.states(stack, report)
     if as_json:
@@ -51,7 +51,7 @@ def run_explain(words: Sequence[str], as_json: bool, **options: Any) -> int:
     try:
         report = taken(meant.terms, as_json, options)
     except RunnerError as error:
-        return trouble(f"{error.reason}\n  → {error.remedy}" if error.remedy else error.reason)
+        return fail_with(error, as_json=False)
     states = {term.term: term_state.state_of(term, report) for term in meant.terms}
     if as_json:
         print_json(

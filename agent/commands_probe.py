@@ -11,7 +11,7 @@ import click
 import msgspec
 
 from agent.cli import EXIT_FAILED, EXIT_USAGE, fail
-from agent.commands_local import load_report, print_json, print_line, survey_progress
+from agent.commands_local import fail_with, load_report, print_json, print_line, survey_progress
 from agent.report import known_subjects, survey_report
 from probes.contract import CapabilityReport, Status
 from probes.host import Host
@@ -48,7 +48,7 @@ def run_probe(subjects: Sequence[str], options: ProbeOptions) -> int:
         report = take(subjects, options)
         write_files(report, options)
     except RunnerError as error:
-        return trouble(f"{error.reason}\n  → {error.remedy}" if error.remedy else error.reason)
+        return fail_with(error, as_json=False)
     except OSError as error:
         return trouble(f"{error.filename}: {error.strerror}")
     if options.watch_s is not None:

@@ -83,8 +83,12 @@ def rank(finding: Finding) -> int:
 
 def state(finding: Finding) -> str:
     """Status and device kind: "WORKS (gpu)"."""
-    kind = "" if finding.device_kind is DeviceKind.UNKNOWN else f" ({finding.device_kind.value})"
-    return finding.status.value.upper() + kind
+    return finding.status.value.upper() + kind_text(finding)
+
+
+def kind_text(finding: Finding) -> str:
+    """The device kind in brackets, " (gpu)"; "" when nothing was executed with the right answer."""
+    return "" if finding.device_kind is DeviceKind.UNKNOWN else f" ({finding.device_kind.value})"
 
 
 def names(devices: tuple[Device, ...]) -> str:

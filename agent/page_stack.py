@@ -9,9 +9,10 @@ import html
 import re
 from collections.abc import Iterable
 
+from agent.diff import state
 from agent.show import gib, headline, seconds
 from agent.tree import FRESH_S, SIGNS, age_s, age_text
-from probes.contract import CapabilityReport, Device, DeviceKind, Evidence, Fact, Finding, Status, Witness
+from probes.contract import CapabilityReport, Device, Evidence, Fact, Finding, Status, Witness
 from probes.stack import Layer, load_stack
 
 # Neither HTML nor a reader can do anything with these: controls, surrogates, and marks that turn the writing direction.
@@ -75,10 +76,9 @@ def without_findings(layer: Layer) -> str:
 def box(finding: Finding, report: CapabilityReport) -> str:
     """One finding: closed it tells the state and the main thing, open it tells everything."""
     status = finding.status.value
-    kind = "" if finding.device_kind is DeviceKind.UNKNOWN else f" ({finding.device_kind.value})"
     return (
         f'<details class="box {status}" id="{e(finding.subject)}"><summary><span class="sign">{SIGNS[finding.status]}'
-        f'</span> <b>{e(finding.subject)}</b> <span class="state">{status.upper()}{kind}</span>'
+        f'</span> <b>{e(finding.subject)}</b> <span class="state">{state(finding)}</span>'
         f'<span class="gist">{e(gist(finding))}</span></summary>'
         f'<div class="more">{"".join(more(finding, report))}</div></details>'
     )
@@ -88,8 +88,7 @@ def gist(finding: Finding) -> str:
     """One short line: the devices with which it works, or why it does not."""
     if finding.status is not Status.WORKS:
         return finding.reason
-    names = [device.name for device in finding.devices] or [e.device for e in finding.evidence if e.device]
-    return ", ".join(dict.fromkeys(names)) or headline(finding) or finding.reason
+    return ", ".join(finding.device_names) or headline(finding) or finding.reason
 
 
 def more(finding: Finding, report: CapabilityReport) -> Iterable[str]:

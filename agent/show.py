@@ -55,8 +55,7 @@ def finding_summary(finding: Finding) -> str:
     """What a person wants to read behind the status: devices, or the reason, and the remedy."""
     parts = []
     if finding.status is Status.WORKS:
-        names = [device.name for device in finding.devices] or [e.device for e in finding.evidence if e.device]
-        parts.append(", ".join(dict.fromkeys(names)) or headline(finding))
+        parts.append(", ".join(finding.device_names) or headline(finding))
     if finding.reason:
         parts.append(finding.reason)
     if finding.remedy:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from agent.diff import rank
+from agent.diff import kind_text, rank
 from probes.contract import CapabilityReport, Device, DeviceKind, Finding, Status
 from probes.stack import Stack, Term
 
@@ -141,15 +141,9 @@ def summary(finding: Finding) -> str:
     """The reason, or the devices with which it works."""
     if finding.reason:
         return finding.reason
-    names = [device.name for device in finding.devices] or [e.device for e in finding.evidence if e.device]
-    return ", ".join(dict.fromkeys(names)) or finding.version
+    return ", ".join(finding.device_names) or finding.version
 
 
 def kind(finding: Finding) -> str:
     """The device kind as text: "gpu"; "" when nothing was executed with the right answer."""
     return "" if finding.device_kind is DeviceKind.UNKNOWN else finding.device_kind.value
-
-
-def kind_text(finding: Finding) -> str:
-    """The same in brackets."""
-    return f" ({kind(finding)})" if kind(finding) else ""

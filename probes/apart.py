@@ -13,8 +13,11 @@ import signal
 import time
 from collections.abc import Callable
 
+from probes.ending import signal_name
+
 DEADLINE_S = 5.0
 ANSWER_BYTES = 4096
+DESCRIPTORS = 65536  # the limit may be a billion, and each is one call
 REAP_S = 0.5  # a process that hangs in the kernel does not even die: it is left behind, not waited for
 
 
@@ -56,8 +59,8 @@ def _copy(work: Callable[[], str], fd: int) -> None:
         null = os.open(os.devnull, os.O_RDWR)
         for standard in (0, 1, 2):  # one that hangs for ever must not keep our reader's pipes open
             os.dup2(null, standard)
-        for low, high in ((3, fd), (fd + 1, os.sysconf("SC_OPEN_MAX") if fd < 4096 else fd + 2)):
-            os.closerange(low, min(high, 65536))
+        os.closerange(3, fd)
+        os.closerange(fd + 1, min(os.sysconf("SC_OPEN_MAX"), DESCRIPTORS))
         os.write(fd, b"+" + work().encode("utf-8", "replace")[: ANSWER_BYTES - 1])
     finally:
         os._exit(0)
@@ -89,5 +92,5 @@ def _reap(pid: int) -> int | None:
 
 def _words(status: int | None) -> str:
     if status is not None and os.WIFSIGNALED(status):
-        return f"crashed ({signal.Signals(os.WTERMSIG(status)).name})"
+        return f"crashed ({signal_name(os.WTERMSIG(status))})"
     return "ended the process"

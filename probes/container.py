@@ -101,6 +101,11 @@ def read_specs(host: Host) -> list[Spec]:
     return list(found.values())
 
 
+def broken(specs: list[Spec]) -> list[str]:
+    """The files that can't be used, each with the reason."""
+    return [f"{spec.path}: {spec.error}" for spec in specs if spec.error]
+
+
 def read_runtime(host: Host) -> dict[str, Fact]:
     """What of NVIDIA's container runtime is installed, and what Docker knows of it."""
     mode = re.search(r'^[ \t]*mode[ \t]*=[ \t]*"([^"\n]{1,32})"', host.text(CONFIGURATION) or "", re.M)
@@ -132,13 +137,12 @@ def check(host: Host) -> Finding:
         of one, when its libraries are there; BROKEN when something of it is there and can't serve; ABSENT without any.
     """
     specs, facts = read_specs(host), read_runtime(host)
-    gpu = [spec for spec in specs if spec.kind == GPU_KIND and not spec.error]
-    bad = [f"{spec.path}: {spec.error}" for spec in specs if spec.error]
+    gpu = [spec for spec in specs if spec.kind == GPU_KIND]
     facts |= {
         "gpu_cdi": bool(gpu),
         "gpu_cdi_devices": [name for spec in gpu for name in spec.devices],
         "cdi_kinds": sorted({spec.kind for spec in specs if spec.kind}),
-        "cdi_broken": bad,
+        "cdi_broken": [*broken(specs)],
         "in_container": host.in_container(),
     }
     status, reason, remedy = _inside(host) if host.in_container() else _outside(host, specs, facts)
@@ -147,9 +151,8 @@ def check(host: Host) -> Finding:
 
 def _outside(host: Host, specs: list[Spec], facts: dict[str, Fact]) -> tuple[Status, str, str]:
     generate = GENERATE.format(mode=" --mode=csv" if l4t.is_jetson(host) else "")
-    broken = facts["cdi_broken"]
-    if isinstance(broken, list) and broken:
-        return Status.BROKEN, f"a CDI file can't be used: {'; '.join(map(str, broken))}", f"write it anew: {generate}"
+    if bad := broken(specs):
+        return Status.BROKEN, f"a CDI file can't be used: {'; '.join(bad)}", f"write it anew: {generate}"
     if facts["gpu_cdi"]:
         return Status.WORKS, "", ""
     others = f"; the CDI files here are of {', '.join(sorted({s.kind for s in specs}))}" if specs else ""

@@ -137,6 +137,12 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
                 return kind
         return DeviceKind.UNKNOWN
 
+    @property
+    def device_names(self) -> tuple[str, ...]:
+        """The devices that are listed, else those on which something was executed; each once."""
+        names = [device.name for device in self.devices] or [e.device for e in self.evidence if e.device]
+        return tuple(dict.fromkeys(names))
+
 
 class DeviceIdentity(msgspec.Struct, frozen=True, kw_only=True):
     """Which device a report is about; empty strings where the machine does not say."""

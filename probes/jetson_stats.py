@@ -8,6 +8,10 @@ Source: jetson-stats 7.2.2 (AGPL-3.0: it is talked to, nothing of it is copied).
 
 from __future__ import annotations
 
+import functools
+from typing import Any
+
+from probes import saxpy
 from probes.contract import Evidence, Fact, Finding, Status
 from probes.host import Host
 
@@ -15,7 +19,9 @@ LAYER = 7
 DEADLINE_S = 15.0
 SOCKET = "/run/jtop.sock"
 INSTALL = "sudo pip3 install -U jetson-stats (Ubuntu 24.04: in a virtual environment), then log in again or reboot"
+RESTART = "sudo systemctl restart jtop.service"
 JOIN = "add the user to the group jtop and log in again"
+_finding = functools.partial(saxpy.finding, "jetson_stats", LAYER)
 
 
 def check(host: Host) -> Finding:
@@ -24,41 +30,32 @@ def check(host: Host) -> Finding:
     Returns: WORKS when the service answered; ABSENT without a service; UNKNOWN without the right to ask it; BROKEN
         when it does not answer, with its words.
     """
-
-    def told(status: Status, reason: str = "", remedy: str = "", version: str = "", value: str = "") -> Finding:
-        evidence = (Evidence(executed="jtop: one round of values", value=value),) if value else ()
-        facts: dict[str, Fact] = {"socket": host.exists(SOCKET)}
-        return Finding(
-            subject="jetson_stats",
-            layer=LAYER,
-            status=status,
-            reason=reason,
-            remedy=remedy,
-            version=version,
-            facts=facts,
-            evidence=evidence,
-        )
-
-    if not host.exists(SOCKET):
-        return told(
-            Status.ABSENT, f"jetson-stats does not run: there is no {SOCKET}; values are read directly", INSTALL
-        )
+    facts: dict[str, Fact] = {"socket": host.exists(SOCKET)}
+    if not facts["socket"]:
+        reason = f"jetson-stats does not run: there is no {SOCKET}; values are read directly"
+        return _finding(Status.ABSENT, reason, INSTALL, facts)
     if not host.executes:
-        return told(Status.UNKNOWN, host.not_executed)
+        return _finding(Status.UNKNOWN, host.not_executed, facts=facts)
     if not host.readable(SOCKET):
-        return told(Status.UNKNOWN, f"this user may not ask {SOCKET}", JOIN)
+        return _finding(Status.UNKNOWN, f"this user may not ask {SOCKET}", JOIN, facts)
     try:
         import jtop
     except ImportError as error:
-        return told(Status.UNKNOWN, f"the service runs, but Python can't import jtop: {error}", INSTALL)
+        reason = f"the service runs, but Python can't import jtop: {error}"
+        return _finding(Status.UNKNOWN, reason, INSTALL, facts)
+    return _ask(jtop, facts)
+
+
+def _ask(jtop: Any, facts: dict[str, Fact]) -> Finding:
     try:
         with jtop.jtop(interval=0.5) as client:
             stats = dict(client.stats) if client.ok() else {}
     except Exception as error:  # noqa: BLE001 - besides its own JtopException it lets queue.Empty and OSError out
         words = " ".join(str(error).split()) or type(error).__name__
-        return told(Status.BROKEN, f"jetson-stats does not answer: {words}", "sudo systemctl restart jtop.service")
-    version = str(getattr(jtop, "__version__", ""))
-    value = ", ".join(f"{key}={stats[key]}" for key in list(stats)[:12])
+        return _finding(Status.BROKEN, f"jetson-stats does not answer: {words}", RESTART, facts)
     if not stats:
-        return told(Status.BROKEN, "jetson-stats answered without any value", "sudo systemctl restart jtop.service")
-    return told(Status.WORKS, version=version, value=value)
+        return _finding(Status.BROKEN, "jetson-stats answered without any value", RESTART, facts)
+    value = ", ".join(f"{key}={stats[key]}" for key in list(stats)[:12])
+    evidence = Evidence(executed="jtop: one round of values", value=value)
+    version = str(getattr(jtop, "__version__", ""))
+    return _finding(Status.WORKS, "", facts=facts, version=version, evidence=(evidence,))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 
 import msgspec
@@ -43,8 +44,9 @@ class _Table(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     refused: tuple[Refusal, ...]
 
 
+@functools.cache
 def read_table() -> tuple[Refusal, ...]:
-    """The bundled table."""
+    """The bundled table; read when the first probe asks."""
     return msgspec.toml.decode(TABLE.read_bytes(), type=_Table).refused
 
 

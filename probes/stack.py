@@ -3,15 +3,9 @@
 from __future__ import annotations
 
 import functools
-import sys
 from pathlib import Path
 
 import msgspec
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 STACK_FILE = Path(__file__).with_name("stack.toml")
 
@@ -105,4 +99,4 @@ class Stack(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 @functools.cache
 def load_stack() -> Stack:
     """The map as it ships."""
-    return msgspec.convert(tomllib.loads(STACK_FILE.read_text(encoding="utf-8")), Stack)
+    return msgspec.toml.decode(STACK_FILE.read_bytes(), type=Stack)

@@ -13,11 +13,10 @@ import time
 
 from probes.contract import Fact, Finding, Status
 from probes.host import Host
+from probes.wall_clock import EARLIEST_PLAUSIBLE_S, TIMESYNCD_STATE
 
 LAYER = 1
-EARLIEST_PLAUSIBLE_S = 1_735_689_600  # 2025-01-01: before this software was written, so the clock is not set
 STA_UNSYNC = 0x0040
-TIMESYNCD = "/run/systemd/timesync"
 SERVICES = ("systemd-timesyncd", "chronyd", "ntpd", "ntpsec", "openntpd", "ptp4l")
 REMEDY = (
     "sudo timedatectl set-ntp true; and give the network's NTP server in /etc/systemd/timesyncd.conf where it has one"
@@ -68,7 +67,7 @@ def check(host: Host) -> Finding:
     }
     if host.recorded:
         return Finding(subject="timekeeping", layer=LAYER, status=Status.UNKNOWN, reason=host.not_executed, facts=facts)
-    by_timesyncd = True if host.exists(f"{TIMESYNCD}/synchronized") else None
+    by_timesyncd = True if host.exists(f"{TIMESYNCD_STATE}/synchronized") else None
     synchronised = kernel_synchronised() or by_timesyncd
     if host.wall_s() < EARLIEST_PLAUSIBLE_S:
         year = time.gmtime(host.wall_s()).tm_year

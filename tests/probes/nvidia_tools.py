@@ -1,8 +1,12 @@
-"""NVIDIA's own assembler and packer from their wheels on PyPI, which need no GPU; a test without them skips by name."""
+"""NVIDIA's assembler and packer from their wheels on PyPI, which need no GPU; a test without them skips by name.
+
+And bindings that a test puts in the place of installed ones.
+"""
 
 from __future__ import annotations
 
 import subprocess
+import sys
 from importlib import metadata
 from pathlib import Path
 
@@ -14,6 +18,13 @@ ARCHITECTURES = {
     OLD: "50 52 53 60 61 62 70 72 75 80 86 87 89 90 90a 100 100a 101 103 120 120a 121",
     NEW: "75 80 86 87 88 89 90 90a 100 100a 100f 103 103a 110 110a 110f 120 120a 120f 121 121a",
 }
+
+
+def importable(folder: Path, monkeypatch: pytest.MonkeyPatch, name: str, source: str) -> None:
+    """Make a Python module of this name, in the place of an installed one, for the test that asks."""
+    (folder / f"{name}.py").write_text(source)
+    monkeypatch.syspath_prepend(str(folder))
+    monkeypatch.delitem(sys.modules, name, raising=False)
 
 
 def tool(name: str, package: str = NEW) -> str:

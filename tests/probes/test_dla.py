@@ -26,17 +26,18 @@ def test_a_machine_that_is_no_jetson_has_none() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "words"),
+    ("name", "words", "source"),
     [
-        ("orin-nano-super-r36.4.3", "the Orin Nano has no DLA"),
-        ("agx-thor-r39.2.1", "Thor has no DLA"),
-        ("jetson-nano-r32.7.1", "only Xavier and Orin"),
+        ("orin-nano-super-r36.4.3", "the Orin Nano has no DLA", "DS-11105-001"),
+        ("agx-thor-r39.2.1", "Thor has no DLA", "Working with DLA"),
+        ("jetson-nano-r32.7.1", "only Xavier and Orin", "Deep-Learning-Accelerator-SW"),
     ],
 )
-def test_modules_without_one_are_refused_with_the_source(tmp_path: Path, name: str, words: str) -> None:
+def test_modules_without_one_are_refused_with_the_source(tmp_path: Path, name: str, words: str, source: str) -> None:
     finding = dla.check(build_device(tmp_path, name))
     assert finding.status is Status.ABSENT
-    assert words in finding.reason
+    assert finding.reason.startswith(f"refused: {words}")
+    assert source in finding.reason
     assert finding.facts["datasheet_dla_count"] == 0
     assert "GPU" in finding.remedy
 
@@ -66,6 +67,7 @@ def test_a_missing_compiler_is_broken_and_names_its_package(major: int, words: s
     assert judged[0] is Status.BROKEN
     assert MISSING in judged[1]
     assert words in judged[2]
+    assert ("nvidia-l4t-dla-compiler" in judged[2]) is (major >= 36)
 
 
 def test_missing_nodes_mean_different_things() -> None:

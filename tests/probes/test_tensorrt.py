@@ -5,11 +5,11 @@ No engine is executed: that needs a GPU.
 
 from __future__ import annotations
 
-import sys
 from array import array
 from pathlib import Path
 
 import pytest
+from nvidia_tools import importable
 
 from probes import tensorrt, tensorrt_engine, tensorrt_rtx
 from probes.contract import Status
@@ -82,9 +82,7 @@ def test_bindings_without_their_library_are_broken(tmp_path: Path) -> None:
 def test_bindings_that_open_their_libraries_by_ctypes_are_broken_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "tensorrt.py").write_text("import ctypes; ctypes.CDLL('libnvinfer_of_a_test.so.10')")
-    monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.delitem(sys.modules, "tensorrt", raising=False)
+    importable(tmp_path, monkeypatch, "tensorrt", "import ctypes; ctypes.CDLL('libnvinfer_of_a_test.so.10')")
     finding = tensorrt.check(Host())
     assert finding.status is Status.BROKEN
     assert "the bindings are there, but don't load: libnvinfer_of_a_test.so.10" in finding.reason

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import pytest
+from nvidia_tools import importable
 
 from probes import tensorrt_rtx
 from probes.contract import Status
@@ -47,12 +47,11 @@ def test_without_a_gpu_there_is_nothing_to_do_and_with_one_there_is() -> None:
     status, _, remedy = tensorrt_rtx.judge_not_importable("No module", True, True)
     assert status is Status.ABSENT
     assert "nothing to do" not in remedy
+    assert tensorrt_rtx.judge_not_importable("libx.so: no", False, True)[0] is Status.BROKEN
 
 
 def test_bindings_whose_library_is_missing_are_broken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "tensorrt_rtx.py").write_text("import ctypes; ctypes.CDLL('libtensorrt_rtx_of_a_test.so.1')")
-    monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.delitem(sys.modules, "tensorrt_rtx", raising=False)
+    importable(tmp_path, monkeypatch, "tensorrt_rtx", "import ctypes; ctypes.CDLL('libtensorrt_rtx_of_a_test.so.1')")
     finding = tensorrt_rtx.check(Host())
     assert finding.status is Status.BROKEN
     assert "libtensorrt_rtx_of_a_test.so.1" in finding.reason
@@ -61,9 +60,7 @@ def test_bindings_whose_library_is_missing_are_broken(tmp_path: Path, monkeypatc
 def test_bindings_that_miss_another_module_are_broken_and_not_absent(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "tensorrt_rtx.py").write_text("import a_module_of_a_test")
-    monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.delitem(sys.modules, "tensorrt_rtx", raising=False)
+    importable(tmp_path, monkeypatch, "tensorrt_rtx", "import a_module_of_a_test")
     finding = tensorrt_rtx.check(Host())
     assert finding.status is Status.BROKEN
     assert "a_module_of_a_test" in finding.reason

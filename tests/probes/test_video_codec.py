@@ -8,6 +8,8 @@ import shutil
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from probes import video_clip, video_codec
 from probes.contract import DeviceKind, Status
@@ -63,6 +65,14 @@ def test_the_orin_nano_is_never_asked_for_its_encoder(tmp_path: Path) -> None:
     assert "Savant#497" in finding.reason
     assert "NVDEC is there (/dev/v4l2-nvdec)" in finding.reason
     assert "on the CPU" in finding.remedy
+    assert "libx264" in finding.remedy
+    assert "libnvidia_encode" not in finding.facts
+
+
+def test_nodes_alone_are_unknown(tmp_path: Path) -> None:
+    finding = video_codec.check(build_files(tmp_path, {"/dev/v4l2-nvdec": "", "/dev/v4l2-nvenc": ""}))
+    assert finding.status is Status.UNKNOWN
+    assert "not tried" in finding.reason
 
 
 def test_a_refused_encoder_is_not_coded_with_whatever_ffmpeg_has() -> None:
@@ -82,7 +92,11 @@ def test_its_bigger_brother_is_not_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["orin-nano-super-r36.4.3", "container-on-orin-csv-r36", "orin-nano-super-r39.2.1"])
 def test_each_recorded_orin_nano_is_refused(tmp_path: Path, name: str) -> None:
-    assert video_codec.check(build_device(tmp_path, name)).facts["encode_refused"]
+    finding = video_codec.check(build_device(tmp_path, name))
+    assert finding.facts["encode_refused"]
+    assert "NVENC refused: the Orin Nano has no NVENC" in finding.reason
+    assert "libx264" in finding.remedy
+    assert "libnvidia_encode" not in finding.facts
 
 
 def test_a_library_is_no_proof_and_the_way_to_one_is_named() -> None:
@@ -116,8 +130,8 @@ def test_the_encoder_s_interface_tells_its_version(tmp_path: Path) -> None:
 def test_the_clip_is_right_only_with_all_its_frames_in_their_order() -> None:
     clip, size = video_clip.frames(), video_clip.FRAME_BYTES
     assert video_clip.describe(clip) == "8 of 8 frames right"
-    assert video_clip.describe(clip[size:]) == "7 frames instead of 8"
-    assert video_clip.describe(clip[size:] + clip[:size]).startswith("0 of 8 frames right, frame 0 is 64 to 64")
+    assert video_clip.describe(clip[size:]) == video_clip.describe(clip[:-size]) == "7 frames instead of 8"
+    assert video_clip.describe(clip[size:] + clip[:size]).startswith("0 of 8 frames right, frame 0 is 64 to 64, not 32")
     assert video_clip.describe(clip[: 3 * size] + b"\0" + clip[3 * size + 1 :]).startswith(
         "7 of 8 frames right, frame 3"
     )
@@ -149,3 +163,9 @@ def test_no_ffmpeg_is_told(tmp_path: Path) -> None:
     done = video_clip.code(Host(environ={"PATH": str(tmp_path)}), "h264_nvenc", "h264_cuvid")
     assert done.value == "failed: ffmpeg: not found" or done.value.startswith("failed: ")
     assert not done.is_right
+
+
+@given(st.text())
+def test_any_text_is_a_list_of_codecs(text: str) -> None:
+    video_codec.parse_gst_elements(text)
+    video_codec.parse_ffmpeg_codecs(text)
