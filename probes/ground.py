@@ -55,7 +55,7 @@ FILES: Mapping[str, tuple[str, ...]] = {
     ),
     "opencl": ("/etc/OpenCL/vendors/*",),
     "egl": ("/etc/glvnd/egl_vendor.d/*", "/usr/share/glvnd/egl_vendor.d/*", "/usr/share/egl/egl_external_platform.d/*"),
-    "packages": ("/var/lib/dpkg/status",),
+    "packages": ("/var/lib/dpkg/status", "/var/lib/dpkg/updates/[0-9]*"),
     "cdi": ("/etc/cdi/*", "/run/cdi/*", "/etc/nvidia-container-runtime/*", "/etc/docker/daemon.json"),
 }
 LIBRARIES: Mapping[str, tuple[str, ...]] = {

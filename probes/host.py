@@ -13,7 +13,7 @@ import select
 import stat
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -21,6 +21,7 @@ import msgspec
 from probes import accounts
 
 READ_LIMIT_BYTES = 1 << 20
+PART_BYTES = 1 << 18
 CONTAINER_MARKS = ("/.dockerenv", "/run/.containerenv", "/run/systemd/container")
 LINKS_LIMIT = 40  # as the kernel follows in one path, path_resolution(7)
 RECORDED = "a recorded device: nothing is executed"
@@ -133,22 +134,34 @@ class Host:
 
         sysfs answers EAGAIN for a block that is powered off; that, too, is None (facts: gpu-thermal).
         """
-        data = b""
         try:
-            with open(self._file(path), "rb", buffering=0, opener=open_without_waiting) as file:
-                if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                    return None
-                # procfs gives a page at a time: one read of /proc/cpuinfo or maps is not the whole
-                while len(data) < READ_LIMIT_BYTES:
-                    part = file.read(READ_LIMIT_BYTES - len(data))
-                    if part is None:
-                        return None
-                    if not part:
-                        break
-                    data += part
+            data = b"".join(self.parts(path))
         except OSError:
             return None
         return data.decode("utf-8", "replace")
+
+    def parts(self, path: str, limit_bytes: int = READ_LIMIT_BYTES) -> Iterator[bytes]:
+        """The bytes of a file, a part at a time, for files too large to hold; nothing is held here.
+
+        Args:
+            path: the device's own path.
+            limit_bytes: no more is read.
+
+        Raises:
+            OSError: it is missing, no regular file, can't be read, or not now (EAGAIN).
+        """
+        with open(self._file(path), "rb", buffering=0, opener=open_without_waiting) as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise OSError(errno.EINVAL, "not a regular file", path)
+            # procfs gives a page at a time: one read of /proc/cpuinfo or maps is not the whole
+            while limit_bytes > 0:
+                part = file.read(min(limit_bytes, PART_BYTES))
+                if part is None:
+                    raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN), path)
+                if not part:
+                    return
+                limit_bytes -= len(part)
+                yield part
 
     def line(self, path: str) -> str | None:
         """The first line of a small file without NUL bytes and white space, or None."""
