@@ -67,7 +67,8 @@ class Package(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def is_of_stack(self) -> bool:
         """Whether this stack rests on it."""
-        return of_stack(self.name.encode())
+        name = self.name.encode()
+        return name.startswith(STACK) or L4T in name
 
     @property
     def is_unfinished(self) -> bool:
@@ -100,11 +101,6 @@ class Database(msgspec.Struct, frozen=True, kw_only=True):
     journal: int = 0
 
 
-def of_stack(name: bytes) -> bool:
-    """Whether a package belongs to this stack, by its name."""
-    return name.startswith(STACK) or L4T in name
-
-
 def parse_status(parts: Iterable[bytes], keep_all: bool = False) -> Database:
     """Read a status file from its parts, each forgotten before the next is taken.
 
@@ -116,7 +112,8 @@ def parse_status(parts: Iterable[bytes], keep_all: bool = False) -> Database:
     installed, damaged, damage = 0, 0, b""
     for stanza in stanzas(parts):
         plain = PLAIN in stanza and stanza.startswith(b"Package: ")
-        if plain and not keep_all and not of_stack(stanza[9 : stanza.index(b"\n")]):
+        matters = keep_all or L4T in stanza  # it may provide one of them
+        if plain and not matters and not stanza.startswith(STACK, 9):
             installed += 1
             continue
         package = parse_stanza(stanza)
@@ -127,7 +124,7 @@ def parse_status(parts: Iterable[bytes], keep_all: bool = False) -> Database:
                 break
             continue
         installed += package.state == "installed"
-        matters = keep_all or package.is_of_stack or package.is_unfinished or package.is_chosen_otherwise
+        matters = matters or package.is_of_stack or package.is_unfinished or package.is_chosen_otherwise
         if matters and len(kept) < KEPT_PACKAGES:
             kept[package.name, package.architecture] = package
     return Database(

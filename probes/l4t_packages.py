@@ -87,7 +87,7 @@ def judge(host: Host, packages: Iterable[Package], is_whole: bool) -> tuple[dict
     main = (release_of(core.version) if core else None) or (counts.most_common(1)[0][0] if counts else None)
     facts: dict[str, Fact] = {"l4t_packages": dict(counts), "l4t_missing": None}
     found = mixed(own, main)
-    if host.in_container() or not (own or l4t.is_jetson(host)):  # an image holds what its maker put into it
+    if host.in_container() or not l4t.is_jetson(host):  # an image holds what its maker put into it
         return facts, found
     removed = {package.name for package in packages if package.state == "config-files"}
     if is_whole and (own or any(name.startswith(PREFIX) for name in removed)):

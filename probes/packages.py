@@ -1,6 +1,7 @@
 """Packages: dpkg's database is read; none is half installed, L4T's are complete and of one release, holds are told.
 
-A package on hold is no fault: makers of carrier boards hold the kernel, so that NVIDIA's does not replace theirs.
+A package on hold is no fault: makers of carrier boards hold the kernel, so that NVIDIA's does not replace theirs. It is
+a reading of milliseconds, taken anew each time: no finding about packages outlives a change of them.
 """
 
 from __future__ import annotations
@@ -17,7 +18,6 @@ from probes.l4t_packages import PREFIX, Trouble, listed
 
 LAYER = 1
 COST_S = 0.2
-RESTS_ON = ("packages", "l4t")
 CONFIGURE = "sudo dpkg --configure -a"
 SETTLE = "sudo apt-get -f install"
 NAMED = 100  # in a fact

@@ -49,6 +49,7 @@ def changed(before: dict[str, str], after: dict[str, str]) -> set[str]:
         ("usr/lib/aarch64-linux-gnu/libcuda.so.1", {"cuda_libraries"}),
         ("usr/lib/aarch64-linux-gnu/libnvinfer.so.10", {"tensorrt_libraries"}),
         ("var/lib/dpkg/status", {"packages"}),
+        ("var/lib/dpkg/updates/0000", {"packages"}),
         ("usr/lib/aarch64-linux-gnu/libjpeg.so.8", set()),
         ("home/nvidia/notes.txt", set()),
     ],
