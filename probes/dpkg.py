@@ -32,8 +32,12 @@ STACK = tuple(
 )
 L4T = b"nvidia-l4t-"  # vendors put their name before it: avt-nvidia-l4t-kernel
 PLAIN = b"\nStatus: install ok installed\n"
-FIELD = re.compile(rb"^(package|status|version|architecture|provides):[ \t]*([^\n]*)", re.I | re.M)
+FIELD = re.compile(rb"^(package|status|version|architecture|provides):[ \t]*([^\n]*)", re.IGNORECASE | re.MULTILINE)
 FIELD_NAMES = 5
+LOCK_LINE = re.compile(
+    r"^\d{1,9}: (?:POSIX|OFDLCK|FLOCK) +\S+ +WRITE (-?\d{1,9}) ([0-9a-f]{1,8}):([0-9a-f]{1,8}):(\d{1,20}) ",
+    re.ASCII | re.MULTILINE,
+)
 WANTS = frozenset({b"unknown", b"install", b"hold", b"deinstall", b"purge"})
 STATES = frozenset(
     b"not-installed config-files half-installed unpacked half-configured triggers-awaited triggers-pending"
@@ -207,15 +211,9 @@ def journal_parts(host: Host, names: Iterable[str]) -> Iterator[bytes]:
 
 def parse_locks(text: str) -> dict[tuple[int, int, int], int]:
     """Process ids by (major, minor, inode) of the files that are locked for writing. Source: proc_locks(5)."""
-    found: dict[tuple[int, int, int], int] = {}
-    for line in text.splitlines():
-        match = re.match(
-            r"\d{1,9}: (?:POSIX|OFDLCK|FLOCK)\s+\S+\s+WRITE (-?\d{1,9}) ([0-9a-f]{1,8}):([0-9a-f]{1,8}):(\d{1,20}) ",
-            line,
-        )
-        if match:
-            found[int(match[2], 16), int(match[3], 16), int(match[4])] = int(match[1])
-    return found
+    return {
+        (int(major, 16), int(minor, 16), int(inode)): int(pid) for pid, major, minor, inode in LOCK_LINE.findall(text)
+    }
 
 
 def lock_holder(host: Host, paths: Iterable[str] = LOCKS) -> str:

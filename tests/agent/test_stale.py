@@ -111,7 +111,7 @@ def test_all_is_read_before_the_wait_and_executed_after_it() -> None:
 def test_every_check_of_a_gpu_and_every_runner_waits() -> None:
     waiting = {name for name, check in all_checks(Host()).items() if executes(check)}
     assert {"vulkan", "cuda", "onnxruntime/cpu", "llama_cpp/cuda"} <= waiting
-    assert not {"memory", "hardware", "jetpack"} & waiting
+    assert not {"memory", "hardware", "jetpack", "packages"} & waiting
 
 
 def test_a_loaded_model_is_a_pipeline_and_checks_wait_for_its_end(monkeypatch: pytest.MonkeyPatch) -> None:

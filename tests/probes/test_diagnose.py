@@ -303,6 +303,41 @@ ROWS: list[tuple[str, str, dict[str, Fact], str, Near]] = [
         "gpu-thermal: Resource temporarily unavailable",
         ("cuda", "Resource temporarily unavailable"),
     ),
+    (
+        "the script of nvidia-l4t-bootloader",
+        "packages",
+        ORIN,
+        "half-configured: nvidia-l4t-bootloader, nvidia-l4t-kernel and 6 more; unpacked: nvidia-l4t-jetson-io",
+        "half-configured: nvidia-l4t-kernel; on hold: nvidia-l4t-bootloader",
+    ),
+    (
+        "apt removed it",
+        "packages",
+        ORIN,
+        "missing: nvidia-l4t-cuda (libcuda; it was removed)",
+        "missing: nvidia-l4t-cuda (libcuda)",
+    ),
+    (
+        "an upgrade moved only a part",
+        "packages",
+        ORIN,
+        "packages of more than one L4T: nvidia-l4t-core 36.4.3, but nvidia-l4t-cuda 36.4.7",
+        "held at another L4T than nvidia-l4t-core 36.4.3: nvidia-l4t-kernel 36.5.0",
+    ),
+    (
+        "makers of carrier boards hold these",
+        "packages",
+        ORIN,
+        "held at another L4T than nvidia-l4t-core 36.5.2: nvidia-l4t-kernel 36.5.0; on hold: nvidia-l4t-kernel",
+        "on hold: libvulkan1; unpacked: nvidia-l4t-kernel",
+    ),
+    (
+        "Docker 28 and later need the kernel module iptable_raw, which this",
+        "packages",
+        ORIN,
+        "on hold: docker-ce",
+        THOR,
+    ),
 ]
 
 # The traps that people fall into on a Jetson, by their number in our list: the cause that is told, or why none can be.
@@ -338,7 +373,7 @@ TRAPS: dict[int, tuple[str, ...]] = {
     29: (),  # a presence that proves nothing: no probe here takes one for a proof
     30: ("the container was started without",),
     31: ("the container engine knows no CDI",),
-    32: ("Docker 28 and later",),
+    32: ("Docker 28 and later", "Docker 28 and later need the kernel module iptable_raw, which this"),
     33: ("NVIDIA's driver was not taken",),
     34: ("the driver was led to an X server",),
     35: ("the NVIDIA Vulkan driver's manifest",),
@@ -353,7 +388,7 @@ TRAPS: dict[int, tuple[str, ...]] = {
     44: ("the GPU did not start",),
     45: ("the block is switched off",),
     46: (),  # sensors are found by their name, never by number
-    47: ("container packages were upgraded",),
+    47: ("container packages were upgraded", "an upgrade moved only a part"),
     48: ("nvcc is not in PATH",),
     49: ("only L4T was flashed",),
     50: ("pip brought CUDA libraries for servers",),

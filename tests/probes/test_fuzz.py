@@ -31,6 +31,7 @@ from probes import (
     container,
     cudnn,
     devicetree,
+    dpkg,
     hardware,
     icd,
     jetpack,
@@ -45,6 +46,7 @@ from probes import (
     vulkaninfo,
     witness,
 )
+from probes.host import PART_BYTES
 from probes.listing import FOLDER
 from tests.recorded import DEVICES, FIXTURES
 
@@ -57,6 +59,12 @@ TEXT_BYTES = 1 << 20  # `Host.text` reads no more
 CUDA_VERSION = '{"cuda": {"name": "CUDA SDK", "version": "12.6.11"}, "cuda_cudart": {"version": "12.6.68"}}'
 FFMPEG = " V....D h264_nvenc           NVIDIA NVENC H.264 encoder (codec h264)\n V....D libx264   x264 (codec h264)\n"
 GST = "nvvideo4linux2:  nvv4l2decoder: NVIDIA v4l2 video decoder\nx264:  x264enc: x264 H.264 Encoder\n"
+LOCKS = "1: POSIX  ADVISORY  WRITE 812 fe:00:402116 0 EOF\n2: FLOCK  ADVISORY  WRITE -1 08:1f:9 0 EOF\n"
+DPKG = (
+    "Package: nvidia-l4t-core\nStatus: install ok installed\nArchitecture: arm64\nVersion: 36.4.3-20250107174145\n"
+    "Description: NVIDIA Core Package\n .\n more\n\nPackage: bash\nEssential: yes\nStatus: install ok installed\n"
+    "Version: 5.1-6\n\nPackage: libcudnn9-cuda-12\nStatus: hold reinstreq half-installed\nProvides: libcudnn9 (= 9)\n\n"
+)
 MANIFEST = '{"file_format_version": "1.0.0", "ICD": {"library_path": "libGLX_nvidia.so.0", "api_version": "1.3.204"}}'
 MOUNTS = "36 35 259:1 / / rw,relatime shared:1 - ext4 /dev/nvme0n1p1 rw\n40 36 0:5 / /a\\040b ro - tmpfs tmpfs ro\n"
 NVMAP = (
@@ -111,6 +119,7 @@ class Parser(msgspec.Struct, frozen=True, kw_only=True):
         takes_number: it takes a number instead of a text.
         kind: tells rows of one function apart.
         longest: characters; above it the text is refused unread.
+        taken_as: makes of a text what it takes, where that is something else.
     """
 
     function: Callable[[Any], object]
@@ -120,6 +129,11 @@ class Parser(msgspec.Struct, frozen=True, kw_only=True):
     takes_number: bool = False
     kind: str = ""
     longest: int = TEXT_BYTES
+    taken_as: Callable[[str], Any] | None = None
+
+    def parse(self, given: Any) -> None:
+        """Give it one of the table's texts or numbers."""
+        self.function(given if self.taken_as is None else self.taken_as(given))
 
     @property
     def function_name(self) -> str:
@@ -138,6 +152,12 @@ def cdi(name: str) -> Callable[[Any], object]:
     return functools.partial(container.parse_spec, name)
 
 
+def in_parts(text: str) -> Iterator[bytes]:
+    """A file's bytes, as `Host.parts` gives them."""
+    data = text.encode()
+    return (data[at : at + PART_BYTES] for at in range(0, len(data), PART_BYTES))
+
+
 PARSERS = (
     Parser(function=clinfo.parse_devices, sample=("DT-15/",)),
     Parser(function=clinfo.parse_platform_count, sample=("DT-15/",)),
@@ -153,6 +173,9 @@ PARSERS = (
     Parser(function=cudnn.soname_major, texts=("libcudnn.so.8: cannot open shared object file",)),
     Parser(function=devicetree.parse_board_ids, texts=("3489:0000:A0 3448-0000-402",)),
     Parser(function=devicetree.parse_strings, sample=("device-tree",)),
+    Parser(function=dpkg.parse_locks, texts=(LOCKS,)),
+    Parser(function=dpkg.parse_stanza, texts=tuple(DPKG.split("\n\n")), taken_as=str.encode),
+    Parser(function=dpkg.parse_status, texts=(DPKG,), taken_as=in_parts, longest=dpkg.STATUS_LIMIT_BYTES),
     Parser(function=hardware.count_cpus, texts=("0-3,6", "0-11")),
     Parser(function=hardware.parse_cpu, sample=("cpuinfo",)),
     Parser(function=icd.parse_icd, texts=("libnvidia-opencl.so.1\n",), raises=(ValueError,)),
@@ -261,12 +284,12 @@ def attempt(parser: Parser, given: Any, measured: Measured) -> None:
     """
     start_s = time.perf_counter()
     with contextlib.suppress(*parser.raises):
-        parser.function(given)
+        parser.parse(given)
     measured.longest_s = max(measured.longest_s, time.perf_counter() - start_s)
     tracemalloc.start()
     try:
         with contextlib.suppress(*parser.raises):
-            parser.function(given)
+            parser.parse(given)
         measured.most_bytes = max(measured.most_bytes, tracemalloc.get_traced_memory()[1])
     finally:
         tracemalloc.stop()

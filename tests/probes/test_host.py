@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from probes.host import RECORDED_COMMANDS, Host
+from probes.host import PART_BYTES, READ_LIMIT_BYTES, RECORDED_COMMANDS, Host
 
 
 @pytest.fixture
@@ -87,3 +87,31 @@ def test_a_command_that_is_not_there_or_does_not_end_says_so() -> None:
     host = Host()
     assert host.run(["edge-agent-no-such-command"]).reason == "edge-agent-no-such-command: not found"
     assert "no answer in 0.1 s" in host.run(["sleep", "5"], timeout_s=0.1).reason
+
+
+# ---- parts of a file -------------------------------------------------------------------------------------------------
+
+
+def test_a_long_file_comes_in_parts_up_to_the_limit_and_its_text_is_cut(tmp_path: Path) -> None:
+    data = bytes(range(256)) * 5000
+    (tmp_path / "long").write_bytes(data)
+    host = Host(tmp_path)
+    parts = list(host.parts("/long", 1_000_000))
+    assert b"".join(parts) == data[:1_000_000]
+    assert max(map(len, parts)) <= PART_BYTES < 1_000_000
+    assert b"".join(host.parts("/long")) == data[:READ_LIMIT_BYTES]
+
+
+def test_what_can_t_be_read_in_parts_is_told_as_the_reason(tmp_path: Path) -> None:
+    host = Host(tmp_path)
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(FileNotFoundError):
+        next(host.parts("/gone"))
+    with pytest.raises(OSError, match="not a regular file"):
+        next(host.parts("/pipe"))
+    assert host.text("/pipe") is None
+    assert host.text("/gone") is None
+
+
+def test_a_file_of_procfs_is_read_to_its_end() -> None:
+    assert b"".join(Host().parts("/proc/self/maps")).count(b"\n") > 20
