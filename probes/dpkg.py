@@ -24,6 +24,9 @@ JOURNAL_FILES = 100
 KEPT_PACKAGES = 5000
 DAMAGED_STANZAS = 100  # enough to know that this is no status file
 NAME_LENGTH = 128
+PROVIDES_LENGTH = 1024
+NAME = re.compile(rb"[A-Za-z0-9][A-Za-z0-9+._~-]{1,127}")
+VERSION = re.compile(rb"[A-Za-z0-9][A-Za-z0-9+._:~-]{0,127}")
 STACK = tuple(
     b"cuda libcud libcublas libcufft libcurand libcusolver libcusparse libnpp libnvinfer libnvjitlink libnvonnxparser"
     b" libnvidia- libnvvpi python3-libnvinfer tensorrt nvidia- linux-modules-nvidia xserver-xorg-video-nvidia"
@@ -153,7 +156,10 @@ def stanzas(parts: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def parse_stanza(stanza: bytes) -> Package | None:
-    """One package, or None when its name or a status that dpkg knows is not there."""
+    """One package, or None when its name or a status that dpkg knows is not there.
+
+    A remedy holds names and versions, and people paste it into a shell: what can't be one is not taken for one.
+    """
     fields: dict[bytes, bytes] = {}
     for match in FIELD.finditer(stanza):
         fields.setdefault(match[1].lower(), match[2])
@@ -161,22 +167,18 @@ def parse_stanza(stanza: bytes) -> Package | None:
             break
     words = fields.get(b"status", b"").split()
     name = fields.get(b"package", b"").strip()
-    if not name or len(words) != 3 or words[0] not in WANTS or words[2] not in STATES:
+    if not NAME.fullmatch(name) or len(words) != 3 or words[0] not in WANTS or words[2] not in STATES:
         return None
+    version = fields.get(b"version", b"").strip()
     return Package(
-        name=clean(name),
-        want=clean(words[0]),
+        name=name.decode(),
+        want=words[0].decode(),
         flag="ok" if words[1] == b"ok" else "reinstreq",  # "hold-reinstreq" in old files
-        state=clean(words[2]),
-        version=clean(fields.get(b"version", b"")),
-        architecture=clean(fields.get(b"architecture", b"")),
-        provides=clean(fields.get(b"provides", b"")),
+        state=words[2].decode(),
+        version=version.decode() if VERSION.fullmatch(version) else "",
+        architecture=fields.get(b"architecture", b"")[:NAME_LENGTH].decode("utf-8", "replace"),
+        provides=fields.get(b"provides", b"")[:PROVIDES_LENGTH].decode("utf-8", "replace"),
     )
-
-
-def clean(field: bytes) -> str:
-    """For people: short, and without anything that is no text."""
-    return field[:NAME_LENGTH].decode("utf-8", "replace").replace("\0", "").strip()
 
 
 def read_database(host: Host) -> Database:

@@ -19,7 +19,8 @@ from real_dpkg import FAILS, make
 from probes import dpkg, packages
 from probes.contract import Finding, Status
 from probes.host import Host
-from tests.recorded import build_files
+from probes.l4t import read_release
+from tests.recorded import build_device, build_files, device_names, read_device
 
 STATUS = "/var/lib/dpkg/status"
 JETSON = {"/proc/device-tree/compatible": "nvidia,p3768-0000+p3767-0005\0nvidia,p3767-0005\0nvidia,tegra234\0"}
@@ -189,6 +190,18 @@ def test_a_whole_jetson_works(tmp_path: Path) -> None:
     assert (found.facts["l4t_packages"], found.facts["l4t_missing"]) == ({"36.4.3": 9}, [])
 
 
+@pytest.mark.parametrize("name", device_names())
+def test_every_recorded_jetson_with_its_own_release_s_packages_works(tmp_path: Path, name: str) -> None:
+    device = build_device(tmp_path, name)
+    release, root = read_release(device) or read_device(name)["l4t"], device.root
+    (root / "var/lib/dpkg").mkdir(parents=True, exist_ok=True)
+    named = [stanza("bash"), *(l4t(release=release) if release else [])]
+    (root / "var/lib/dpkg/status").write_text("\n".join(named))
+    found = packages.check(Host(root))
+    assert (found.status, found.reason) == (Status.WORKS, "")
+    assert found.facts["l4t_missing"] == (None if release is None or "container" in name else [])
+
+
 @pytest.mark.parametrize(
     ("gone", "told", "remedy"),
     [
@@ -237,7 +250,10 @@ def test_a_vendor_s_kernel_takes_the_place_of_nvidia_s(tmp_path: Path, other: li
 def test_on_a_release_whose_list_is_not_known_nothing_is_called_missing(tmp_path: Path) -> None:
     found = judged(tmp_path, l4t(("core",), "40.1.0"), JETSON)
     assert (found.status, found.facts["l4t_missing"]) == (Status.WORKS, None)
-    assert judged(tmp_path / "b", l4t(("core",), "39.2.0"), JETSON).status is Status.BROKEN
+    names = [f"nvidia-l4t-{name}" for name in ("init", "firmware", "cuda", "3d-core", "kernel")]
+    assert judged(tmp_path / "b", l4t(("core",), "39.2.0"), JETSON).facts["l4t_missing"] == names
+    more = [*names, "nvidia-l4t-kernel-oot-modules"]
+    assert judged(tmp_path / "c", l4t(("core",), "36.5.0"), JETSON).facts["l4t_missing"] == more
 
 
 def test_a_jetson_without_nvidia_s_packages_is_told_as_one_and_a_container_is_not_asked(tmp_path: Path) -> None:
@@ -401,6 +417,21 @@ def test_a_fault_in_a_damaged_file_is_told_all_the_same(tmp_path: Path) -> None:
     assert "unpacked: nvidia-l4t-core" in found.reason
 
 
+def test_what_stands_in_the_lost_part_of_a_damaged_file_is_not_called_missing(tmp_path: Path) -> None:
+    found = judged(tmp_path, [*l4t(("core",)), "junk\n"], JETSON)
+    assert (found.status, found.facts["l4t_missing"]) == (Status.UNKNOWN, None)
+    assert "missing:" not in found.reason
+
+
+@pytest.mark.parametrize("word", ["cuda-\0x", "cuda-$(reboot)", "cuda-`id`", "cuda;id", "cuda x", "-cuda", "x" * 200])
+def test_what_can_be_no_name_or_version_gets_into_no_remedy(tmp_path: Path, word: str) -> None:
+    named = judged(tmp_path / "a", [stanza(word, status="install ok unpacked")])
+    assert (named.status, named.facts["unfinished"]) == (Status.UNKNOWN, [])
+    versioned = judged(tmp_path / "b", [stanza("nvidia-l4t-core", word, "install ok half-installed")])
+    assert versioned.status is Status.BROKEN
+    assert versioned.remedy.startswith("sudo apt-get install --reinstall nvidia-l4t-core;")
+
+
 def test_a_file_that_is_too_long_is_read_to_its_limit(tmp_path: Path) -> None:
     text = "\n".join(stanza(f"p{number}", more=f"Depends: {'x' * 3000}\n") for number in range(5400))
     found = packages.check(build_files(tmp_path, {STATUS: text}))
@@ -412,7 +443,7 @@ def test_a_file_that_is_too_long_is_read_to_its_limit(tmp_path: Path) -> None:
 
 
 def test_parts_may_end_anywhere() -> None:
-    data = "\n".join([stanza("a"), stanza("libvulkan1", status="hold ok installed"), stanza("c")]).encode()
+    data = "\n".join([stanza("aa"), stanza("libvulkan1", status="hold ok installed"), stanza("cc")]).encode()
     whole = dpkg.parse_status([data])
     assert whole.installed == 3
     for at in range(len(data)):
@@ -421,7 +452,7 @@ def test_parts_may_end_anywhere() -> None:
 
 def test_fields_come_in_any_order_and_case_and_empty_lines_in_any_number() -> None:
     held = "\n\n\nversion:2\nSTATUS:  hold  ok   installed \nPackage:\tlibegl1\n\n\n\n\n"
-    text = f"{held}Package: x\nStatus: install ok installed"
+    text = f"{held}Package: xx\nStatus: install ok installed"
     found = dpkg.parse_status([text.encode()])
     assert [(p.name, p.version, p.want) for p in found.packages] == [("libegl1", "2", "hold")]
     assert (found.installed, found.damaged) == (2, 0)
