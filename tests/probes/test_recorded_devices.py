@@ -1,4 +1,4 @@
-"""A recorded device is only read: what needs executing is unknown, and nothing of this machine gets into its findings."""
+"""A recorded device is only read: what needs executing is unknown, and nothing of this machine is in its findings."""
 
 from __future__ import annotations
 
