@@ -154,7 +154,10 @@ def fact_text(fact: Fact) -> str:
         return "unknown"
     if isinstance(fact, dict):
         return ", ".join(f"{name}: {fact_text(value)}" for name, value in fact.items()) or "none"
-    return ", ".join(map(str, fact)) or "none" if isinstance(fact, (list, tuple)) else str(fact)
+    if isinstance(fact, (list, tuple)):
+        between = "; " if any(isinstance(one, dict) for one in fact) else ", "
+        return between.join(map(fact_text, fact)) or "none"
+    return str(fact)
 
 
 def when(finding: Finding, report: CapabilityReport) -> str:

@@ -16,7 +16,8 @@ SCHEMA_VERSION = 1
 EVIDENCE_BYTES = 2048  # longest text kept of what a check printed
 
 # One array-like and one object-like type: msgspec takes no more in a union.
-Fact = str | int | float | bool | None | Sequence[str | int | float] | Mapping[str, str | int | float | None]
+Named = Mapping[str, str | int | float | None]
+Fact = str | int | float | bool | None | Sequence[str | int | float | Named] | Named
 
 
 class Status(enum.Enum):

@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from probes import cudadriver, devicetree, fatbin, hardware
+from probes import cudadriver, devicetree, fatbin, jetson_modules
 from probes.contract import DeviceKind, Evidence, Fact
 from probes.cudadriver import CudaDriver, CudaError, DeviceInfo, SymbolMissing
 from probes.host import Host
@@ -141,7 +141,7 @@ def needs_newer_major(wanted: str | None, driver: str | None) -> bool | None:
 def read_gpu(host: Host) -> Gpu:
     """Start the driver and look at its first device; without it, what the SoC says."""
     soc = devicetree.read_device_tree(host).soc
-    row = hardware.read_table().socs.get(soc or "")
+    row = jetson_modules.read_table().socs.get(soc or "")
     capability = row.compute_capability if row else None
     if not host.executes:
         return Gpu(capability=capability, problem=host.not_executed)

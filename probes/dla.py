@@ -18,7 +18,7 @@ from typing import Any
 
 import msgspec
 
-from probes import hardware, l4t, refused, saxpy, tensorrt_engine
+from probes import jetson_modules, l4t, refused, saxpy, tensorrt_engine
 from probes.contract import Fact, Finding, Status
 from probes.cudadriver import CudaError, SymbolMissing
 from probes.devicetree import read_device_tree
@@ -150,7 +150,7 @@ def check(host: Host) -> Finding:
     """
     tree, release = read_device_tree(host), l4t.read_release(host)
     refusal = refused.find(host, "dla")
-    module = hardware.identify_module(tree, None, hardware.read_table())
+    module = jetson_modules.identify_module(tree, None, jetson_modules.read_table())
     count = module.dla_count if module else None
     nodes = tuple(host.glob(NODES))
     facts: dict[str, Fact] = {"datasheet_dla_count": 0 if refusal else count, "dla_nodes": list(nodes)}

@@ -8,18 +8,15 @@ Source: identification order and module numbers in `jetson_modules.json`, with i
 from __future__ import annotations
 
 import re
-from importlib import resources
 
-import msgspec
-
-from probes import devicetree, l4t, pci
+from probes import devicetree, jetson_modules, l4t, pci
 from probes.contract import Evidence, Fact, Finding, Status, cut
 from probes.devicetree import DeviceTree
 from probes.host import Host
+from probes.jetson_modules import GIB, Soc
 
 LAYER = 0
 UNKNOWN_MODULE = "unknown (custom)"
-GIB = 1 << 30
 
 # Implementer and part numbers of /proc/cpuinfo. Source: Linux arch/arm64/include/asm/cputype.h
 ARM_CORES = {
@@ -34,102 +31,6 @@ ARM_CORES = {
     ("0x4e", "0x003"): "Denver 2",
     ("0x4e", "0x004"): "Carmel",
 }
-
-
-class Soc(msgspec.Struct, frozen=True, kw_only=True):
-    """What the SoC decides, whatever L4T runs on it."""
-
-    compute_capability: str
-    gpu: str
-    gpu_stack: str
-
-
-class SuperMode(msgspec.Struct, frozen=True, kw_only=True):
-    """What changes in Super mode; None where no source says."""
-
-    gpu_max_mhz: float | None
-    bandwidth_gb_per_s: float | None
-
-
-class Module(msgspec.Struct, frozen=True, kw_only=True):
-    """A row of `jetson_modules.json`; None means not found in a source. Bandwidth in 10^9 bytes per second."""
-
-    name: str
-    part: str
-    match: tuple[str, ...]
-    soc: str
-    ram_gb: int | None = None
-    cuda_cores: int | None = None
-    sm_count: int | None = None
-    gpu_max_mhz: float | None = None
-    bandwidth_gb_per_s: float | None = None
-    dla_count: int | None = None
-    super_mode: SuperMode | None = msgspec.field(name="super", default=None)
-    sources: tuple[str, ...] = ()
-
-
-class ModuleTable(msgspec.Struct, frozen=True, kw_only=True):
-    """`jetson_modules.json`."""
-
-    socs: dict[str, Soc]
-    modules: tuple[Module, ...]
-
-
-def read_table() -> ModuleTable:
-    """The bundled table of modules."""
-    data = resources.files("probes").joinpath("jetson_modules.json").read_bytes()
-    return msgspec.json.decode(data, type=ModuleTable)
-
-
-def identify_module(tree: DeviceTree, memory_bytes: int | None, table: ModuleTable) -> Module | None:
-    """The module that the device tree names, with Super mode and the memory variant worked in.
-
-    All strings are looked at, since the first may be a code name (AGX Xavier says "galen" first). The longest match
-    wins: an IGX Orin carries the number of a module that is also sold alone.
-
-    Args:
-        tree: the device tree.
-        memory_bytes: MemTotal; tells apart modules that share a number. None leaves both names standing.
-        table: the known modules.
-
-    Returns: None when no string holds a number that is in the table.
-    """
-    for tokens in (tree.compatible, tree.board_ids):
-        hits = [
-            (key, token, row)
-            for row in table.modules
-            for key in row.match
-            for token in tokens
-            if devicetree.names_board(token, key)
-        ]
-        if hits:
-            longest = max(len(key) for key, _, _ in hits)
-            rows = list({row: None for key, _, row in hits if len(key) == longest})
-            is_super = any(token.endswith("-super") for key, token, _ in hits if len(key) == longest)
-            return _with_super(_by_memory(rows, memory_bytes), is_super)
-    return None
-
-
-def _by_memory(rows: list[Module], memory_bytes: int | None) -> Module:
-    if len(rows) == 1:
-        return rows[0]
-    rows = sorted(rows, key=lambda row: row.ram_gb or 0)
-    if memory_bytes is None:
-        return msgspec.structs.replace(rows[0], name=" or ".join(row.name for row in rows), ram_gb=None)
-    # MemTotal is 3-10 % below the nominal size, never above it
-    return next((row for row in rows if (row.ram_gb or 0) * GIB >= memory_bytes), rows[-1])
-
-
-def _with_super(module: Module, is_super: bool) -> Module:
-    if not is_super:
-        return module
-    mode = module.super_mode or SuperMode(gpu_max_mhz=None, bandwidth_gb_per_s=module.bandwidth_gb_per_s)
-    return msgspec.structs.replace(
-        module,
-        name=f"{module.name}, Super",
-        gpu_max_mhz=mode.gpu_max_mhz,
-        bandwidth_gb_per_s=mode.bandwidth_gb_per_s,
-    )
 
 
 def judge_gpu_stack(
@@ -203,30 +104,16 @@ def _read_memory_total(host: Host) -> int | None:
     return int(match[1]) * 1024 if match else None
 
 
-def _data_sheet(module: Module | None) -> dict[str, Fact]:
-    """The module's data sheet, for forecasts where nothing was measured yet."""
-    if module is None:
-        return {}
-    bandwidth = module.bandwidth_gb_per_s
-    return {
-        "datasheet_memory_bandwidth_bytes_per_s": None if bandwidth is None else bandwidth * 1e9,
-        "datasheet_cuda_cores": module.cuda_cores,
-        "datasheet_sm_count": module.sm_count,
-        "datasheet_gpu_max_hz": None if module.gpu_max_mhz is None else module.gpu_max_mhz * 1e6,
-        "datasheet_dla_count": module.dla_count,
-    }
-
-
 def check(host: Host) -> Finding:
     """Read what machine this is.
 
     Raises: nothing. WORKS when anything could be read, Jetson or not; UNKNOWN when nothing could.
     """
-    tree, table, release = devicetree.read_device_tree(host), read_table(), l4t.read_release(host)
+    tree, table, release = devicetree.read_device_tree(host), jetson_modules.read_table(), l4t.read_release(host)
     gpus = pci.read_gpus(host)
     soc = tree.soc or devicetree.find_soc([(host.line("/sys/devices/soc0/soc_id") or "").lower()])
     is_jetson = soc is not None or host.exists(l4t.RELEASE_FILE)
-    module = identify_module(tree, _read_memory_total(host), table)
+    module = jetson_modules.identify_module(tree, _read_memory_total(host), table)
     soc_row = table.socs.get(soc or "")
     stack, nvml, stack_text = judge_gpu_stack(host, soc_row, is_jetson, release, gpus)
     cpu_model, cpu_arch, cpu_listed = parse_cpu(host.text("/proc/cpuinfo") or "")
@@ -249,7 +136,7 @@ def check(host: Host) -> Finding:
         "ram_nominal_bytes": module.ram_gb * GIB if module and module.ram_gb else None,
         "carrier": devicetree.find_carrier(tree.compatible),
         "pci_gpus": [gpu.text for gpu in gpus],
-        **_data_sheet(module),
+        **jetson_modules.data_sheet(module),
     }
     return _judge(tree, facts)
 

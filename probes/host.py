@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import fnmatch
 import glob
 import os
 import select
@@ -176,10 +177,23 @@ class Host:
             return None
 
     def glob(self, pattern: str) -> list[str]:
-        """The device's paths that match, sorted."""
-        base = str(self.root) if self.recorded else ""
-        found = glob.glob(f"{glob.escape(base)}/{pattern.lstrip('/')}")
-        return sorted("/" + name[len(base) :].lstrip("/") for name in found)
+        """The device's paths that match, sorted; in a recorded device, too, a link leads to no file outside of it."""
+        if not self.recorded:
+            return sorted(glob.glob(f"/{pattern.lstrip('/')}"))
+        found = [""]
+        for part in (part for part in pattern.split("/") if part):
+            found = [f"{folder}/{name}" for folder in found for name in self._names(folder, part)]
+        return sorted(path for path in found if path)
+
+    def _names(self, folder: str, pattern: str) -> list[str]:
+        """The names in a recorded device's folder that match; none when there is no such folder."""
+        if not glob.has_magic(pattern):
+            return [pattern] if self.exists(f"{folder}/{pattern}") else []
+        try:
+            names = os.listdir(self._file(folder or "/"))
+        except OSError:
+            return []
+        return [name for name in fnmatch.filter(names, pattern) if pattern.startswith(".") or not name.startswith(".")]
 
     def link(self, path: str) -> str | None:
         """The target of a symbolic link as written, or None."""

@@ -1,169 +1,89 @@
-"""JetPack: the L4T release by file and by package, the JetPack it belongs to, and the system below and above it.
+"""JetPack: the L4T release by file and by package, the JetPack it belongs to, and where the system differs from it.
 
-A release that is not in `jetpack_releases.json` is told as such, with the nearest family; component versions are never
-taken from a neighbour: JetPack 6.0 and 6.1 differ in the major versions of cuDNN and TensorRT.
+A release that is not in `jetpack_releases.json` is told as such, with the nearest family, and nothing is compared then.
+A system that differs from its release was read all the same: the finding WORKS, and tells each difference, what it
+means and, where one is needed, the remedy (`jetpack_differences.py`).
 """
 
 from __future__ import annotations
 
-import json
 import platform
 import re
-from importlib import resources
 
-import msgspec
-
-from probes import devicetree, l4t
+from probes import devicetree, jetpack_differences, jetpack_meaning, jetpack_parts, jetpack_releases, l4t
 from probes.contract import Evidence, Fact, Finding, Status, cut
 from probes.host import Host
+from probes.jetpack_meaning import Difference
+from probes.jetpack_parts import Parts
+from probes.jetpack_releases import Release, ReleaseTable
 from probes.l4t import L4TSources
 
 LAYER = 1
 
 
-class Release(msgspec.Struct, frozen=True, kw_only=True):
-    """A row of `jetpack_releases.json`; None means not found in a source."""
-
-    l4t: str
-    jetpack: str | None
-    ubuntu: str | None = None
-    python: str | None = None
-    cuda: str | None = None
-    cudnn: str | None = None
-    tensorrt: str | None = None
-    sources: tuple[str, ...] = ()
-    note: str = ""
-
-
-class ReleaseTable(msgspec.Struct, frozen=True, kw_only=True):
-    """`jetpack_releases.json`; `families` maps the first number of L4T to that of JetPack."""
-
-    newest_known: str
-    families: dict[str, str]
-    releases: tuple[Release, ...]
-
-
-def read_table() -> ReleaseTable:
-    """The bundled table of releases."""
-    data = resources.files("probes").joinpath("jetpack_releases.json").read_bytes()
-    return msgspec.json.decode(data, type=ReleaseTable)
-
-
-def find_release(release: str, table: ReleaseTable) -> Release | None:
-    """The row of exactly this L4T release, or None."""
-    return next((row for row in table.releases if row.l4t == release), None)
-
-
-def nearest_family(release: str, table: ReleaseTable) -> str:
-    """For people: "6.2.x" when a release of the same L4T minor is known, else "JetPack 6" by the first number."""
-    prefix = ".".join(release.split(".")[:2]) + "."
-    near = [row.jetpack for row in table.releases if row.l4t.startswith(prefix) and row.jetpack]
-    if near:
-        return ".".join(re.findall(r"\d+", near[-1])[:2]) + ".x"
-    number = l4t.major(release) or 0
-    known = sorted(int(key) for key in table.families)
-    below = [key for key in known if key <= number] or known[:1]
-    return table.families[str(below[-1])] + ".x"
-
-
-def parse_os_release(text: str) -> dict[str, str]:
-    """Keys of an os-release file, quotes taken off."""
-    pairs = (line.partition("=") for line in text.splitlines() if not line.startswith("#"))
-    return {key.strip(): value.strip().strip("\"'") for key, sign, value in pairs if sign}
-
-
-def parse_kernel(text: str) -> str | None:
-    """The release in /proc/version; some dumps put the host's name where "version" stands."""
-    match = re.match(r"Linux (?:version )?(?:\S+ )?(\d+\.\S+)", text)
-    return match[1] if match else None
-
-
-def parse_cuda_version(text: str) -> str | None:
-    """The toolkit in version.json (JetPack 5 and later) or version.txt (JetPack 4)."""
-    try:
-        found = json.loads(text)
-        return str(found["cuda"]["version"])
-    except (ValueError, KeyError, TypeError, RecursionError):
-        match = re.search(r"CUDA Version (\d+\.\d+(?:\.\d+)?)", text)
-        return match[1] if match else None
-
-
-def _read_distribution(host: Host) -> str | None:
-    names = parse_os_release(host.text("/etc/os-release") or host.text("/usr/lib/os-release") or "")
-    return names.get("PRETTY_NAME") or names.get("NAME")
-
-
-def _read_kernel(host: Host) -> str | None:
-    return host.line("/proc/sys/kernel/osrelease") or parse_kernel(host.line("/proc/version") or "")
-
-
-def _read_cuda_toolkit(host: Host) -> str | None:
-    """The installed toolkit; nvcc is not in PATH on a fresh JetPack, so its absence there says nothing."""
-    folders = ["/usr/local/cuda", *reversed(host.glob("/usr/local/cuda-*"))]
-    for folder in folders:
-        for name in ("version.json", "version.txt"):
-            version = parse_cuda_version(host.text(f"{folder}/{name}") or "")
-            if version:
-                return version
-    links = host.glob("/usr/local/cuda*/targets/*/lib/libcudart.so.*.*.*")
-    return links[-1].rpartition("libcudart.so.")[2] if links else None
-
-
-def _read_system_python(host: Host) -> str | None:
-    """The distribution's own Python: JetPack's bindings are built for this one only."""
-    match = re.search(r"python(3\.\d+)$", host.link("/usr/bin/python3") or "")
-    return match[1] if match else None
-
-
-def _system_facts(host: Host) -> dict[str, Fact]:
+def _system_facts(host: Host, parts: Parts) -> dict[str, Fact]:
+    """What was found, whether a Jetson or not; lists hold every version that lies there."""
     return {
-        "distribution": _read_distribution(host),
-        "kernel": _read_kernel(host),
+        "distribution": parts.distribution,
+        "ubuntu": parts.ubuntu,
+        "kernel": parts.kernel,
         "python": None if host.recorded else platform.python_version(),
-        "system_python": _read_system_python(host),
-        "cuda_toolkit": _read_cuda_toolkit(host),
+        "system_python": parts.python,
+        "cuda_toolkit": parts.cuda,
+        "cuda_compat": list(parts.cuda_compat),
+        "cudnn": list(parts.cudnn),
+        "tensorrt": list(parts.tensorrt),
+        "vpi": list(parts.vpi),
+        "opencv": list(parts.opencv),
     }
 
 
 def _expected_facts(row: Release | None) -> dict[str, Fact]:
-    """What the release ships; None where no source says, never a neighbour's version."""
+    """What the release came with; None where no source says, never a neighbour's version."""
     return {
+        "expected_ubuntu": row.ubuntu if row else None,
+        "expected_kernel": row.kernel if row else None,
+        "expected_python": row.python if row else None,
         "expected_cuda": row.cuda if row else None,
         "expected_cudnn": row.cudnn if row else None,
         "expected_tensorrt": row.tensorrt if row else None,
-        "expected_python": row.python if row else None,
-        "expected_ubuntu": row.ubuntu if row else None,
+        "expected_vpi": row.vpi if row else None,
+        "expected_opencv": row.opencv if row else None,
     }
 
 
-def _missing(release: str, table: ReleaseTable) -> str:
-    """How a release fails to be known: newer than the table, or a gap in it."""
-    newest = max(_numbers(row.l4t) for row in table.releases)
-    if _numbers(release) > newest:
-        return f"is newer than our table (newest known: {table.newest_known})"
-    return "has no JetPack in our table" if find_release(release, table) else "is not in our table"
+def _differences(
+    sources: L4TSources, parts: Parts, row: Release | None, table: ReleaseTable, in_container: bool
+) -> tuple[Difference, ...]:
+    """All that is not as it should be.
+
+    Nothing is compared with a release that is not in the table, nor with one that only a container's packages name.
+    """
+    found: tuple[Difference, ...] = ()
+    if sources.file and sources.package and sources.file != sources.package and not in_container:
+        found = (jetpack_meaning.l4t_difference(sources.file, sources.package),)
+    if row is None or (in_container and not sources.file):
+        return found
+    if not in_container:
+        found = (*found, *jetpack_differences.compare_package(sources.jetpack_package, row))
+    return (*found, *jetpack_differences.compare(parts, row, table, in_container))
 
 
-def _numbers(release: str) -> tuple[int, ...]:
-    return tuple(int(number[:9]) for number in re.findall(r"[0-9]+", release))
-
-
-def _judge(sources: L4TSources, release: str, in_container: bool, system: dict[str, Fact]) -> Finding:
-    table = read_table()
-    row = find_release(release, table)
+def _judge(sources: L4TSources, release: str, in_container: bool, parts: Parts, system: dict[str, Fact]) -> Finding:
+    table = jetpack_releases.read_table()
+    row = jetpack_releases.find_release(release, table)
     by_package = re.match(r"\d+(?:\.\d+)*", sources.jetpack_package or "")
     jetpack = row.jetpack if row and row.jetpack else by_package[0] if by_package else None
-    family = nearest_family(release, table)
-    reasons, remedy = [], ""
+    family = jetpack_releases.nearest_family(release, table)
+    reasons = []
     if jetpack is None:
-        reasons.append(f"JetPack unknown: L4T {release} {_missing(release, table)}; nearest family: JetPack {family}")
+        missing = jetpack_releases.missing(release, table)
+        reasons.append(f"JetPack unknown: L4T {release} {missing}; nearest family: JetPack {family}")
     if sources.file_line and not sources.file:
         reasons.append(f"{l4t.RELEASE_FILE} holds no release: it begins {sources.file_line[:60]!r}")
-    if sources.file and sources.package and sources.file != sources.package and not in_container:
-        reasons.append(
-            f"{l4t.RELEASE_FILE} says {sources.file}, but the package {l4t.CORE_PACKAGE} is {sources.package}"
-        )
-        remedy = "finish the upgrade: sudo apt --fix-broken install && sudo apt dist-upgrade, then reboot"
+    differences = _differences(sources, parts, row, table, in_container)
+    name = row.name if row else f"L4T {release}"
+    reasons += [difference.tell(name) for difference in differences]
     facts: dict[str, Fact] = {
         "l4t": release,
         "jetpack": jetpack,
@@ -174,13 +94,14 @@ def _judge(sources: L4TSources, release: str, in_container: bool, system: dict[s
         "jetpack_package": sources.jetpack_package,
         **system,
         **_expected_facts(row),
+        "differences": [difference.fact for difference in differences],
     }
     return Finding(
         subject="jetpack",
         layer=LAYER,
         status=Status.WORKS,
         reason="; ".join(reasons),
-        remedy=remedy,
+        remedy=jetpack_meaning.remedies(differences),
         version=jetpack or "unknown",
         facts=facts,
         evidence=(Evidence(executed=f"read {l4t.RELEASE_FILE}", value=cut(sources.file_line or "")),),
@@ -188,15 +109,16 @@ def _judge(sources: L4TSources, release: str, in_container: bool, system: dict[s
 
 
 def check(host: Host) -> Finding:
-    """Read L4T, map it to JetPack, read distribution, kernel and Python.
+    """Read L4T, map it to JetPack, read what the system is made of, and compare that with the release.
 
     Returns: WORKS when L4T is known, whether JetPack is or not; ABSENT on what is no Jetson; UNKNOWN on a Jetson
         without any trace of L4T; BROKEN when the release file is there and says nothing, and no package helps.
     """
-    sources, system = l4t.read_sources(host), _system_facts(host)
+    sources, parts = l4t.read_sources(host), jetpack_parts.read_parts(host)
+    system = _system_facts(host, parts)
     release = sources.file or sources.package
     if release:
-        return _judge(sources, release, host.in_container(), system)
+        return _judge(sources, release, host.in_container(), parts, system)
     facts: dict[str, Fact] = {"l4t": None, "jetpack": None, **system}
     status, remedy = Status.ABSENT, ""
     if sources.file_line is not None:

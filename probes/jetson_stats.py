@@ -27,10 +27,12 @@ _finding = functools.partial(saxpy.finding, "jetson_stats", LAYER)
 def check(host: Host) -> Finding:
     """Connect, and read one round of values.
 
-    Returns: WORKS when the service answered; ABSENT without a service; UNKNOWN without the right to ask it; BROKEN
-        when it does not answer, with its words.
+    Returns: WORKS when the service answered; ABSENT without a service; UNKNOWN without the right to ask it, and for a
+        recorded device; BROKEN when it does not answer, with its words.
     """
     facts: dict[str, Fact] = {"socket": host.exists(SOCKET)}
+    if host.recorded:  # a recording keeps no sockets: that none is there says nothing
+        return _finding(Status.UNKNOWN, host.not_executed, facts={"socket": facts["socket"] or None})
     if not facts["socket"]:
         reason = f"jetson-stats does not run: there is no {SOCKET}; values are read directly"
         return _finding(Status.ABSENT, reason, INSTALL, facts)

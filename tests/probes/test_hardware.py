@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from probes import devicetree, hardware, pci
+from probes import devicetree, hardware, jetson_modules, pci
 from probes.contract import Status
 from probes.host import Host
 from tests.recorded import FIXTURES, build_device, build_files, device_names
@@ -213,7 +213,7 @@ def test_processors_in_a_list_are_counted(text: str | None, count: int | None) -
 
 
 def test_every_module_names_a_soc_of_the_table() -> None:
-    table = hardware.read_table()
+    table = jetson_modules.read_table()
     assert len(table.modules) > 25
     assert {module.soc for module in table.modules} == set(table.socs)
 

@@ -58,6 +58,24 @@ def test_paths_that_match_are_the_devices_own_even_below_an_odd_folder(tmp_path:
     assert Host(root).glob("/dev/nv*") == ["/dev/nvmap"]
 
 
+def test_a_folder_that_is_a_link_is_searched_inside_of_the_recorded_device(device: Path) -> None:
+    (device / "usr/local/cuda-12.6/lib64").mkdir(parents=True)
+    (device / "usr/local/cuda-12.6/lib64/libcudart.so.12").touch()
+    (device / "usr/local/cuda").symlink_to("/etc/alternatives/cuda")
+    (device / "etc/alternatives").mkdir()
+    (device / "etc/alternatives/cuda").symlink_to("/usr/local/cuda-12.6")
+    assert Host(device).glob("/usr/local/cuda/lib64/*.so*") == ["/usr/local/cuda/lib64/libcudart.so.12"]
+
+
+def test_no_search_in_a_recorded_device_leads_out_of_it(device: Path) -> None:
+    (device / "system").symlink_to("/var")
+    (device / "up").symlink_to("../" * 40)
+    host = Host(device)
+    assert host.glob("/system/*") == []
+    assert host.glob("/up/var/*") == []
+    assert host.glob("/../../../../../../../../var/*") == []
+
+
 def test_a_recorded_device_answers_commands_from_its_record_and_nothing_else(device: Path) -> None:
     path = device / RECORDED_COMMANDS
     path.parent.mkdir()

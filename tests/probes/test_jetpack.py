@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from probes import jetpack, l4t
+from probes import jetpack, jetpack_parts, l4t
 from probes.contract import Status
 from probes.host import Host
 from tests.recorded import FIXTURES, build_device, build_files, device_names
@@ -153,7 +153,7 @@ def test_the_release_is_read_whatever_the_date_looks_like(text: str, release: st
     ],
 )
 def test_the_kernel_is_read_from_proc_version(text: str, kernel: str | None) -> None:
-    assert jetpack.parse_kernel(text) == kernel
+    assert jetpack_parts.parse_kernel(text) == kernel
 
 
 @pytest.mark.parametrize(
@@ -167,7 +167,7 @@ def test_the_kernel_is_read_from_proc_version(text: str, kernel: str | None) -> 
     ],
 )
 def test_the_toolkits_version_is_read_in_both_forms(text: str, version: str | None) -> None:
-    assert jetpack.parse_cuda_version(text) == version
+    assert jetpack_parts.parse_cuda_version(text) == version
 
 
 def test_this_machine_tells_its_python() -> None:
