@@ -12,7 +12,7 @@ from importlib import resources
 
 import msgspec
 
-from probes import devicetree, l4t, pci
+from probes import devicetree, gpu_nodes, l4t, pci
 from probes.contract import Evidence, Fact, Finding, Status, cut
 from probes.devicetree import DeviceTree
 from probes.host import Host
@@ -155,7 +155,7 @@ def judge_gpu_stack(
 
 def _stack_by_nodes(host: Host) -> str:
     """For a SoC that is not in the table."""
-    if host.exists("/dev/nvgpu") or host.exists("/dev/nvhost-ctrl-gpu"):
+    if gpu_nodes.there(host, gpu_nodes.NVGPU):
         return "nvgpu"
     return "nvidia" if host.glob("/proc/driver/nvidia/gpus/*") else ""
 

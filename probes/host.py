@@ -176,7 +176,7 @@ class Host:
             return None
 
     def readable(self, path: str) -> bool:
-        """Whether the user that counts may read `path`. Only reading is tried: /dev/nvmap is 0440 on some releases.
+        """Whether the user that counts may read `path`. Only reading is tried, see `gpu_nodes`.
 
         Without `as_user` the kernel is asked for this process; else owner, group and modes decide (`probes.accounts`).
         """

@@ -31,6 +31,7 @@ from probes import (
     container,
     cudnn,
     devicetree,
+    gpu_counters,
     hardware,
     icd,
     jetpack,
@@ -43,7 +44,6 @@ from probes import (
     tenants,
     video_codec,
     vulkaninfo,
-    witness,
 )
 from probes.listing import FOLDER
 from tests.recorded import DEVICES, FIXTURES
@@ -176,7 +176,7 @@ PARSERS = (
     Parser(function=video_codec.parse_gst_elements, texts=(GST,)),
     Parser(function=vulkaninfo.parse_failure, sample=("DT-14/",)),
     Parser(function=vulkaninfo.parse_summary, sample=("DT-14/",)),
-    Parser(function=witness.parse_nvmap_clients, texts=(NVMAP,)),
+    Parser(function=gpu_counters.parse_nvmap_clients, texts=(NVMAP,)),
 )
 NAMES = [parser.name for parser in PARSERS]
 OF_TEXT = [parser for parser in PARSERS if not parser.takes_number]
