@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -11,7 +13,8 @@ import pytest
 from agent.schemas import FOLDER
 from agent.verb import Verb, load_verb, verb_names
 
-DOCUMENT = (Path(__file__).parents[2] / "docs" / "mqtt.md").read_text(encoding="utf-8")
+PROJECT = Path(__file__).parents[2]
+DOCUMENT = (PROJECT / "docs" / "mqtt.md").read_text(encoding="utf-8")
 ROW = re.compile(r"^\| `(\w+)` \| (.*) \| (.*) \|$", re.M)
 NAME = re.compile(r"`(\w+)`")
 
@@ -55,3 +58,29 @@ def test_each_verb_has_its_schemas_and_knows_no_other_argument(name: str) -> Non
     assert schema["$defs"]["Arguments"]["additionalProperties"] is False
     assert set(schema["$defs"]["Arguments"]["properties"]) == set(verb(name).Arguments.__struct_fields__)
     assert (FOLDER / f"{name}-result.json").exists()
+
+
+def codes(path: Path) -> Iterator[str]:
+    """The error codes in a source file: of exception classes, of `VerbFailed`, `CommandError` and of refusals."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ClassDef):
+            values = [
+                line.value
+                for line in node.body
+                if isinstance(line, ast.Assign) and ast.unparse(line.targets[0]) == "code"
+            ]
+        elif isinstance(node, ast.Call):
+            name = ast.unparse(node.func).rpartition(".")[2]
+            place = {"VerbFailed": 0, "_refuse": 2}.get(name)
+            values = [keyword.value for keyword in node.keywords if name == "CommandError" and keyword.arg == "code"]
+            values += node.args[place : place + 1] if place is not None else []
+        else:
+            continue
+        yield from (value.value for value in values if isinstance(value, ast.Constant) and isinstance(value.value, str))
+
+
+def test_the_document_explains_every_error_code() -> None:
+    sources = [path for folder in ("agent", "runners") for path in (PROJECT / folder).rglob("*.py")]
+    used = {code for path in sources for code in codes(path)}
+    assert {"busy", "interrupted", "not_on_gpu", "unknown_subject"} <= used
+    assert used <= set(NAME.findall(section("The life of a command")))
