@@ -237,6 +237,6 @@ def check(host: Host) -> Finding:
     remedy = ""
     if status is Status.BROKEN and run.error:
         status, reason, remedy = judge_error(run.error, around)
-    said = watch.witnesses(run.evidence, os.getpid(), witness.on_cpu(saxpy.problem(), run.evidence))
+    said = watch.witnesses(run.evidence, (os.getpid(),), witness.on_cpu(saxpy.problem(), run.evidence))
     told = functools.partial(_finding, version=version, devices=devices, evidence=run.evidence, witnesses=said)
     return told(status, reason, remedy, facts)

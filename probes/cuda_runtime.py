@@ -311,6 +311,6 @@ def check(host: Host) -> Finding:
     if gpu.info:
         devices = (Device(index=gpu.info.index, name=gpu.info.name, kind=DeviceKind.GPU, vendor="NVIDIA"),)
     seen = tuple(part.evidence for part in parts if part.evidence)
-    said = watch.witnesses(seen, os.getpid(), *on_cpu(parts))
+    said = watch.witnesses(seen, (os.getpid(),), *on_cpu(parts))
     told = functools.partial(_finding, version=parts[0].version or "", devices=devices, evidence=seen, witnesses=said)
     return told(status, reason, remedy, facts)

@@ -169,7 +169,7 @@ def _execute(host: Host, library: ctypes.CDLL, gpu: Gpu, facts: dict[str, Fact])
     given = problem()
     name = f"cudnnAddTensor, {WIDTH} floats"
     seen: Evidence = libraries.evidence(name, gpu.info, answer, given.expected, elapsed_s)
-    said = watch.witnesses((seen,), os.getpid(), witness.on_cpu(given, (seen,)))
+    said = watch.witnesses((seen,), (os.getpid(),), witness.on_cpu(given, (seen,)))
     device = Device(index=gpu.info.index, name=gpu.info.name, kind=DeviceKind.GPU, vendor="NVIDIA")
     status = Status.WORKS if seen.is_right else Status.BROKEN
     reason = "" if seen.is_right else f"cuDNN answered wrongly: {seen.value}"

@@ -188,7 +188,7 @@ def build_and_run(host: Host, trt: Any, driver: CudaDriver, info: DeviceInfo, dl
         elapsed_s=elapsed_s,
         timer="device",
     )
-    said = watch.witnesses((evidence,), os.getpid(), witness.on_cpu(given, (evidence,)))
+    said = watch.witnesses((evidence,), (os.getpid(),), witness.on_cpu(given, (evidence,)))
     return Ran(device=device, evidence=evidence, witnesses=said)
 
 

@@ -61,29 +61,33 @@ class Watch:
             source.look()
 
     def witnesses(
-        self, evidence: Sequence[Evidence], pid: int, *comparisons: Witness, api: Witness | None = None
+        self, evidence: Sequence[Evidence], pids: Sequence[int], *comparisons: Witness, api: Witness | None = None
     ) -> tuple[Witness, ...]:
         """What everybody says about the work.
 
         Args:
             evidence: of what was executed meanwhile; without a right answer there is nothing to testify to: ().
-            pid: the process that did it.
+            pids: the processes that did it, at least one.
             comparisons: the same work on the CPU, see `on_cpu` and `again`.
             api: what the API says; None for `by_api`.
         """
         right = [piece for piece in evidence if piece.is_right]
         if not right:
             return ()
-        return (api or by_api(right), *self._counted({piece.device_kind for piece in right}, pid), *comparisons)
+        return (api or by_api(right), *self._counted({piece.device_kind for piece in right}, pids), *comparisons)
 
-    def _counted(self, kinds: set[DeviceKind], pid: int) -> list[Witness]:
+    def _counted(self, kinds: set[DeviceKind], pids: Sequence[int]) -> list[Witness]:
         """What the counters say; one sentence for all of them when the work was none of a GPU's."""
         reason = NOT_COUNTED.get(next(iter(kinds))) if len(kinds) == 1 else None
         if reason:
             named = ", ".join(source.source for source in self._sources)
             return [Witness(kind=WitnessKind.COUNTERS, source=named, spoke=False, text=reason)]
-        told = [(source.source, *source.tell(pid)) for source in self._sources]
-        return [Witness(kind=WitnessKind.COUNTERS, source=name, spoke=spoke, text=text) for name, spoke, text in told]
+        said = []
+        for source in self._sources:
+            answers = [source.tell(pid) for pid in pids]
+            spoke, text = next((answer for answer in answers if answer[0]), answers[0])
+            said.append(Witness(kind=WitnessKind.COUNTERS, source=source.source, spoke=spoke, text=text))
+        return said
 
 
 def by_api(right: Sequence[Evidence]) -> Witness:
@@ -121,7 +125,7 @@ def compared(who: str, agrees: bool, elapsed_s: float | None, evidence: Sequence
         elapsed_s: seconds that the CPU took; None when they were not taken.
         evidence: of the device; the first that is right and timed tells the device's time.
     """
-    text = f"{who}: {'the same numbers' if agrees else 'OTHER numbers'}"
+    text = f"{who}: {'the same answer' if agrees else 'ANOTHER answer'}"
     text += "" if elapsed_s is None else f" in {milliseconds(elapsed_s)}"
     timed = next((piece for piece in evidence if piece.is_right and piece.elapsed_s), None)
     if timed is not None and timed.elapsed_s and elapsed_s is not None:

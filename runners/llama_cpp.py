@@ -202,7 +202,7 @@ def _execute(api: LlamaApi, backend: str, device: GgmlDevice) -> Finding:
         timer="host",
     )
     api_said = testimony.by_placement(placement, proven)
-    said = watch.witnesses((evidence,), os.getpid(), _on_cpu(api, backend, evidence, tokens), api=api_said)
+    said = watch.witnesses((evidence,), (os.getpid(),), _on_cpu(api, backend, evidence, tokens), api=api_said)
     facts = {"graph_splits": splits, "layers": {part.device: part.layers for part in parts}}
     status, reason = Status.WORKS, ""
     if done.text != ANSWER:

@@ -80,7 +80,7 @@ def check(backend: str) -> Finding:
         )
     finding = _judged(backend, version, answer, elapsed_s, placement)
     api = testimony.by_placement(placement, finding.evidence[0].device_kind is not DeviceKind.UNKNOWN)
-    said = watch.witnesses(finding.evidence, os.getpid(), _on_cpu(backend, finding.evidence[0], answer), api=api)
+    said = watch.witnesses(finding.evidence, (os.getpid(),), _on_cpu(backend, finding.evidence[0], answer), api=api)
     return msgspec.structs.replace(finding, witnesses=said)
 
 

@@ -52,7 +52,7 @@ def test_each_check_of_cuda_names_its_witnesses(fakes: Path, probe: str, compari
     assert (finding.status, finding.device_kind) == (Status.WORKS, DeviceKind.GPU), finding.reason
     assert spoken(finding) == [API] + [COMPARISON] * comparisons
     assert finding.witnesses[0].text == "Fake GPU 0 of a test by its own clock: 0.25 ms"
-    assert all("the same numbers" in said.text for said in finding.witnesses[-comparisons:])
+    assert all("the same answer" in said.text for said in finding.witnesses[-comparisons:])
     assert all("Fake GPU 0 of a test took 0.25 ms" in said.text for said in finding.witnesses[-comparisons:])
     check_counters(finding)
 

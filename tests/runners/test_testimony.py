@@ -53,7 +53,7 @@ def test_a_cpu_that_fails_is_silent_with_the_reason() -> None:
     assert (said.spoke, said.text) == (False, "the CPU could not do the same: no memory left")
 
 
-@pytest.mark.parametrize(("agrees", "words"), [(True, "the same numbers"), (False, "OTHER numbers")])
+@pytest.mark.parametrize(("agrees", "words"), [(True, "the same answer"), (False, "ANOTHER answer")])
 def test_the_comparison_tells_both_times(agrees: bool, words: str) -> None:
     said = testimony.by_cpu("cuda", RIGHT, lambda: (agrees, 1.0))
     assert said.spoke is agrees
@@ -78,7 +78,7 @@ def test_llama_cpp_elsewhere_is_compared_token_by_token() -> None:
     device = next(device for device in api.devices() if device.backend == "CPU")  # as a software device of Vulkan's
     finding = llama_cpp._execute(api, "vulkan", device)
     assert kinds(finding) == [(API, True), (COUNTERS, False), (COMPARISON, True)]
-    assert "the same numbers in " in finding.witnesses[2].text
+    assert "the same answer in " in finding.witnesses[2].text
     evidence = finding.evidence[0]
     assert not llama_cpp._on_cpu(api, "vulkan", evidence, [1, 2, 3]).spoke
 
