@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from agent.clock import monotonic_s, synchronised, wall_text
+from agent.clock import monotonic_s, wall_text
 from agent.expiry import is_late
 from agent.records import Message
 from agent.verb import Verb, VerbFailed
 from agent.wire import Command, CommandError, CommandState, Event, State, StreamChunk, encode, make_state
+from probes import wall_clock
 
 if TYPE_CHECKING:
     from agent.commands import Commands
@@ -179,7 +180,7 @@ class Activity:
             command_id=self.command_id,
             data=data,
             at=wall_text(),
-            clock_synchronised=synchronised(),
+            clock_synchronised=wall_clock.by_files(),
         )
         self._events += 1
         with self._lock:

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import time
-
-from probes.wall_clock import EARLIEST_PLAUSIBLE_S, TIMESYNCD_STATE
 
 BOOT_ID_FILE = "/proc/sys/kernel/random/boot_id"
 
@@ -47,15 +44,3 @@ def boot_id() -> str:
             return file.read().strip()
     except OSError:
         return "unknown"
-
-
-def synchronised() -> bool | None:
-    """Whether the wall clock was set from the network; None when nobody says.
-
-    Source: systemd-timesyncd.service(8): the file `synchronized` is touched at each synchronisation.
-    """
-    if time.time() < EARLIEST_PLAUSIBLE_S:
-        return False
-    if os.path.exists(f"{TIMESYNCD_STATE}/synchronized"):
-        return True
-    return False if os.path.isdir(TIMESYNCD_STATE) else None

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from agent import identity
-from agent.clock import boot_id, monotonic_s, synchronised, wall_text
+from agent.clock import boot_id, monotonic_s, wall_text
 from agent.commands import Commands
 from agent.config import Config, ConfigError, keep_last_good, load
 from agent.mqtt import Mqtt
@@ -29,6 +29,7 @@ from agent.topics import Topics
 from agent.verb import VerbFailed
 from agent.version import VERSION
 from agent.wire import Presence, StatusMessage, encode
+from probes import wall_clock
 
 TICK_S = 1.0
 STUCK_S = 120.0  # a thread without a turn for so long is stuck; resolving a name can take half a minute
@@ -95,7 +96,7 @@ class Daemon:
                 dropped=dict(self.outbox.dropped),
                 uptime_s=round(monotonic_s() - self.began_s, 1) if online else None,
                 at=wall_text(),
-                clock_synchronised=synchronised(),
+                clock_synchronised=wall_clock.by_files(),
             )
         )
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import time
 
-from agent.clock import synchronised, wall_seconds
+from agent.clock import wall_seconds
 from agent.wire import Command
+from probes import wall_clock
 
 CLOCK_SLACK_S = 300.0
 TIME_LIMIT = 64  # characters kept of a time
@@ -25,6 +26,6 @@ def is_late(command: Command) -> str:
         return ""
     issued_s = wall_seconds(command.issued_at) if command.issued_at else None
     now_s = time.time()
-    if synchronised() is False or (issued_s is not None and now_s < issued_s - CLOCK_SLACK_S):
+    if wall_clock.by_files() is False or (issued_s is not None and now_s < issued_s - CLOCK_SLACK_S):
         return ""
     return f"it expired at {command.expires_at}" if now_s > expires_s else ""

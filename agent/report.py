@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import msgspec
 
-from agent.clock import synchronised, wall_text
+from agent.clock import wall_text
 from agent.identity import first_serial
 from agent.version import VERSION
 from probes.contract import SCHEMA_VERSION, CapabilityReport, DeviceIdentity, Fact, Finding, Status, cut, fingerprint
@@ -18,7 +18,7 @@ from probes.host import RECORDED, Host
 from probes.isolation import Check, probe_check
 from probes.listing import probe_files
 from probes.survey import survey
-from probes.timekeeping import kernel_synchronised
+from probes.wall_clock import synchronised
 
 IDENTITY_FACTS = ("model", "module", "soc", "serial", "architecture", "l4t", "jetpack")
 DEVICE_TREE_SERIAL = "/proc/device-tree/serial-number"
@@ -206,7 +206,4 @@ def cleaned(name: str) -> str:
 
 def clock_synchronised(host: Host) -> bool | None:
     """Whether the wall clock follows a time server; None for a recorded device, or when nobody says."""
-    if host.recorded:
-        return None
-    told = synchronised()
-    return kernel_synchronised() if told is None else told
+    return None if host.recorded else synchronised(host.in_container(), host.wall_s())

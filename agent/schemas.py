@@ -1,4 +1,7 @@
-"""JSON Schemas of what leaves this program: `python -m agent.schemas` writes docs/schemas/, `--check` compares."""
+"""JSON Schemas of what this program sends and takes, in docs/schemas/: `python -m agent.schemas` writes them.
+
+`--check` compares them with the code.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +34,17 @@ def documents() -> Mapping[str, type]:
         "status": wire.StatusMessage,
         "stream-chunk": wire.StreamChunk,
         "event": wire.Event,
+        **verb_documents(),
     }
+
+
+def verb_documents() -> Mapping[str, type]:
+    """Of each verb its arguments and its result: "probe-arguments", "probe-result"."""
+    from agent.verb import load_verb, verb_names
+
+    verbs = {name: load_verb(name) for name in verb_names()}
+    arguments = {f"{name}-arguments": verb.Arguments for name, verb in verbs.items() if verb}
+    return {**arguments, **{f"{name}-result": verb.Result for name, verb in verbs.items() if verb}}
 
 
 def schema_text(struct: type) -> str:

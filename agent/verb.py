@@ -85,6 +85,15 @@ class Verb(Protocol):
     run: Callable[[Any, Context], msgspec.Struct]
 
 
+def verb_names() -> list[str]:
+    """Every verb there is, in alphabetical order."""
+    import pkgutil
+
+    import agent.verbs
+
+    return sorted(module.name for module in pkgutil.iter_modules(agent.verbs.__path__))
+
+
 def load_verb(name: str) -> Verb | None:
     """The verb of this name, or None when there is none."""
     import importlib.util

@@ -8,8 +8,9 @@ from typing import Any
 
 import msgspec
 
-from agent.clock import boot_id, synchronised, wall_text
+from agent.clock import boot_id, wall_text
 from agent.topics import TopicError, check_level
+from probes import wall_clock
 
 SENTENCE_LIMIT = 2000  # characters: a requester's own text comes back in it, and it is kept for good
 
@@ -226,7 +227,7 @@ def make_state(
         state=state,
         sequence=sequence,
         at=wall_text(),
-        clock_synchronised=synchronised(),
+        clock_synchronised=wall_clock.by_files(),
         boot_id=boot_id(),
         error=error,
         **fields,

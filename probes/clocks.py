@@ -36,13 +36,20 @@ def gpu_node(host: Host) -> str:
     return ""
 
 
+def load_files(host: Host) -> list[str]:
+    """The files that tell the GPU's load, 0 to 1000, as the kernel smooths it; [] where its driver has none."""
+    folder = gpu_node(host)
+    paths = [f"{folder}/device/load"] if folder else []
+    return [path for path in (*paths, *LOADS) if host.exists(path)]
+
+
 def read_gpu(host: Host) -> GpuClock | None:
     """The GPU's clock; None when there is no node of it."""
     folder = gpu_node(host)
     if not folder:
         return None
     now, low, high = (host.integer(f"{folder}/{name}_freq") for name in ("cur", "min", "max"))
-    loads = (host.integer(path) for path in (f"{folder}/device/load", *LOADS))
+    loads = (host.integer(path) for path in load_files(host))
     load = next((load for load in loads if load is not None), None)
     return GpuClock(
         node=folder.rpartition("/")[2],

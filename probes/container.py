@@ -15,7 +15,7 @@ import re
 
 import msgspec
 
-from probes import l4t
+from probes import gpu_nodes, l4t
 from probes.contract import Fact, Finding, Status
 from probes.host import READ_LIMIT_BYTES, Host
 
@@ -164,7 +164,7 @@ def _outside(host: Host, specs: list[Spec], facts: dict[str, Fact]) -> tuple[Sta
 
 
 def _inside(host: Host) -> tuple[Status, str, str]:
-    if not l4t.is_jetson(host) and not host.exists("/dev/nvidiactl"):
+    if not l4t.is_jetson(host) and not host.exists(gpu_nodes.CARD_CONTROL):
         return Status.ABSENT, "inside of a container without a GPU", ""
     empty = placeholders(host)
     if empty:

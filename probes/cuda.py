@@ -14,7 +14,7 @@ from importlib import metadata
 
 import msgspec
 
-from probes import cudadriver, devicetree, l4t, pci, saxpy, witness
+from probes import cudadriver, devicetree, gpu_nodes, l4t, pci, saxpy, witness
 from probes.contract import Device, DeviceKind, Evidence, Fact, Finding, Status, cut
 from probes.cudadriver import CudaDriver, CudaError, DeviceInfo, SymbolMissing
 from probes.host import Host
@@ -22,17 +22,6 @@ from probes.host import Host
 LAYER = 2
 RESTS_ON = ("driver", "l4t", "nodes", "cuda_libraries")
 USES_GPU = True
-GROUP_NODES = {
-    "video": (
-        "/dev/nvmap",
-        "/dev/nvgpu/igpu0/ctrl",
-        "/dev/nvgpu/igpu0/channel",
-        "/dev/nvhost-ctrl-gpu",
-        "/dev/nvhost-gpu",
-    ),
-    "render": ("/dev/dri/renderD128", "/dev/dri/renderD129", "/dev/dri/renderD130"),
-    "the owner of": ("/dev/nvidia0", "/dev/nvidiactl", "/dev/nvidia-uvm"),
-}
 ACCESS_CODES = (100, 101, 304, 800, 801, 999)  # one cause, missing groups, gives any of these
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 _finding = functools.partial(saxpy.finding, "cuda", LAYER)
@@ -62,8 +51,7 @@ class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
 
 def read_surroundings(host: Host) -> Surroundings:
     """Look at nodes, libraries and PCI; nothing is loaded."""
-    nodes = host.glob("/dev/nvgpu/igpu0/*")
-    named = ("/dev/nvmap", "/dev/nvidia0", "/dev/nvgpu", "/dev/nvhost-ctrl-gpu")
+    nodes = host.glob(f"{gpu_nodes.IGPU}/*")
     return Surroundings(
         soc=devicetree.read_device_tree(host).soc,
         is_jetson=l4t.is_jetson(host),
@@ -72,17 +60,13 @@ def read_surroundings(host: Host) -> Surroundings:
         blocked={} if host.recorded else _read_blocked(host),
         gpu_dead=[node.rpartition("/")[2] for node in nodes] == ["power"],
         libraries=_read_libraries(host),
-        has_nodes=any(host.exists(path) for path in named),
+        has_nodes=gpu_nodes.there(host, gpu_nodes.NVIDIA),
         visible=host.environ.get(VISIBLE),
     )
 
 
 def _read_blocked(host: Host) -> dict[str, list[str]]:
-    """Only reading is tried: /dev/nvmap is 0440 on some releases and works so."""
-    blocked = {
-        group: [path for path in paths if host.exists(path) and not host.readable(path)]
-        for group, paths in GROUP_NODES.items()
-    }
+    blocked = {group: gpu_nodes.unreadable(host, nodes) for group, nodes in gpu_nodes.GROUPS.items()}
     return {group: paths for group, paths in blocked.items() if paths}
 
 
@@ -145,7 +129,7 @@ def judge_error(error: CudaError, around: Surroundings) -> tuple[Status, str, st
         plain = f"{error.call}: {error.name} ({error.number})"
         return Status.UNKNOWN, f"{plain}: this user can't open {listed}", remedy
     if error.number in ACCESS_CODES and around.gpu_dead:
-        reason = f"{said}; /dev/nvgpu/igpu0 holds nothing but 'power': the GPU did not start at boot"
+        reason = f"{said}; {gpu_nodes.IGPU} holds nothing but 'power': the GPU did not start at boot"
         return Status.BROKEN, reason, "switch the power off and on again; a reboot is not enough"
     if error.number == 100 and around.visible is not None and (around.gpus or around.has_nodes):
         return Status.BROKEN, f"{said}; {VISIBLE}={around.visible!r} may hide it", f"unset {VISIBLE}"
@@ -253,6 +237,6 @@ def check(host: Host) -> Finding:
     remedy = ""
     if status is Status.BROKEN and run.error:
         status, reason, remedy = judge_error(run.error, around)
-    said = watch.witnesses(run.evidence, os.getpid(), witness.on_cpu(saxpy.problem(), run.evidence))
+    said = watch.witnesses(run.evidence, (os.getpid(),), witness.on_cpu(saxpy.problem(), run.evidence))
     told = functools.partial(_finding, version=version, devices=devices, evidence=run.evidence, witnesses=said)
     return told(status, reason, remedy, facts)

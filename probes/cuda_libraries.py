@@ -204,12 +204,16 @@ def symbol(library: ctypes.CDLL, name: str) -> Callable[..., int]:
     return found
 
 
-def evidence(executed: str, info: DeviceInfo, answer: bytes, expected: bytes) -> Evidence:
-    """What the GPU answered beside what it should have; float32 both."""
+def evidence(
+    executed: str, info: DeviceInfo, answer: bytes, expected: bytes, elapsed_s: float | None = None
+) -> Evidence:
+    """What the GPU answered beside what it should have, float32 both; and the seconds between two of its events."""
     return Evidence(
         executed=executed,
         device=info.name,
         device_kind=DeviceKind.GPU,
         value=describe(answer, expected),
         expected=describe(expected, expected),
+        elapsed_s=elapsed_s,
+        timer="" if elapsed_s is None else "device",
     )

@@ -13,16 +13,17 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import os
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from ctypes import byref, c_char_p, c_float, c_int, c_size_t, c_void_p
 
 import msgspec
 
 from probes import cuda_libraries as libraries
-from probes import cudadriver, l4t, saxpy
-from probes.contract import Device, DeviceKind, Evidence, Fact, Finding, Status, cut
+from probes import cudadriver, l4t, saxpy, witness
+from probes.contract import Device, DeviceKind, Evidence, Fact, Finding, Status, Witness, cut
 from probes.cuda_libraries import Gpu, Loaded, call
 from probes.cudadriver import CudaError, SymbolMissing
 from probes.host import Host
@@ -87,14 +88,27 @@ def try_cudart(library: ctypes.CDLL, gpu: Gpu) -> Part:
     pointer, answer = c_void_p(), ctypes.create_string_buffer(FILL_BYTES)
     try:
         call(library, "cudaMalloc", byref(pointer), c_size_t(FILL_BYTES))
-        call(library, "cudaMemset", pointer, c_int(FILL), c_size_t(FILL_BYTES))
+        elapsed_s = timed(gpu, lambda: call(library, "cudaMemset", pointer, c_int(FILL), c_size_t(FILL_BYTES)))
         call(library, "cudaMemcpy", answer, pointer, c_size_t(FILL_BYTES), c_int(COPY_TO_HOST))
         call(library, "cudaFree", pointer)
     except CudaError as error:
         return msgspec.structs.replace(part, problem=str(error), remedy=error.remedy)
-    expected = bytes([FILL]) * FILL_BYTES
-    seen = libraries.evidence(f"cudaMemset of {FILL_BYTES} bytes", gpu.info, answer.raw, expected)
+    seen = libraries.evidence(f"cudaMemset of {FILL_BYTES} bytes", gpu.info, answer.raw, filled(), elapsed_s)
     return msgspec.structs.replace(part, evidence=seen)
+
+
+def filled() -> bytes:
+    """What cudaMemset has to leave behind."""
+    return bytes([FILL]) * FILL_BYTES
+
+
+def timed(gpu: Gpu, work: Callable[[], None]) -> float | None:
+    """Seconds by the GPU's clock that the second of two times took, as the first one loads code; None without a driver.
+
+    The work is to be in the default stream, and a context current.
+    """
+    work()
+    return gpu.driver.timed(work) if gpu.driver else None
 
 
 def compile_cubin(library: ctypes.CDLL, architecture: str) -> bytes:
@@ -143,21 +157,23 @@ def try_nvrtc(library: ctypes.CDLL, gpu: Gpu) -> Part:
     except (CudaError, SymbolMissing) as error:
         log = f"; {error.log}" if isinstance(error, CudaError) and error.log else ""
         return msgspec.structs.replace(part, problem=f"{error}{log}")
-    seen = libraries.evidence(f"saxpy compiled for {architecture}", gpu.info, result.values, given.expected)
-    seen = msgspec.structs.replace(seen, elapsed_s=result.elapsed_s, timer="device")
+    name = f"saxpy compiled for {architecture}"
+    seen = libraries.evidence(name, gpu.info, result.values, given.expected, result.elapsed_s)
     return msgspec.structs.replace(part, evidence=seen)
 
 
 def matrices() -> tuple[bytes, bytes, bytes]:
     """Two square matrices and their product, column by column, of small whole numbers: exact in TF32 too."""
-    a = [i % 7 for i in range(SIDE * SIDE)]
-    b = [i % 5 for i in range(SIDE * SIDE)]
-    product = [
-        sum(a[k * SIDE + row] * b[column * SIDE + k] for k in range(SIDE))
-        for column in range(SIDE)
-        for row in range(SIDE)
-    ]
-    return array("f", a).tobytes(), array("f", b).tobytes(), array("f", product).tobytes()
+    a = array("f", (i % 7 for i in range(SIDE * SIDE)))
+    b = array("f", (i % 5 for i in range(SIDE * SIDE)))
+    return a.tobytes(), b.tobytes(), product(a, b)
+
+
+def product(a: Sequence[float], b: Sequence[float]) -> bytes:
+    """Two square matrices multiplied in plain Python: float32."""
+    sides = range(SIDE)
+    cells = (sum(a[k * SIDE + row] * b[column * SIDE + k] for k in sides) for column in sides for row in sides)
+    return array("f", cells).tobytes()
 
 
 def try_cublas(library: ctypes.CDLL, gpu: Gpu) -> Part:
@@ -169,14 +185,14 @@ def try_cublas(library: ctypes.CDLL, gpu: Gpu) -> Part:
     if gpu.driver is None or gpu.info is None:
         return part
     try:
-        answer = _multiply(library, gpu)
+        answer, elapsed_s = _multiply(library, gpu)
     except (CudaError, SymbolMissing) as error:
         return msgspec.structs.replace(part, problem=f"cuBLAS {part.version}: {error}")
-    seen = libraries.evidence(f"cublasSgemm, {SIDE} x {SIDE}", gpu.info, answer, matrices()[2])
+    seen = libraries.evidence(f"cublasSgemm, {SIDE} x {SIDE}", gpu.info, answer, matrices()[2], elapsed_s)
     return msgspec.structs.replace(part, evidence=seen)
 
 
-def _multiply(library: ctypes.CDLL, gpu: Gpu) -> bytes:
+def _multiply(library: ctypes.CDLL, gpu: Gpu) -> tuple[bytes, float | None]:
     assert gpu.driver is not None
     a, b, _ = matrices()
     with ExitStack() as stack:
@@ -188,10 +204,23 @@ def _multiply(library: ctypes.CDLL, gpu: Gpu) -> bytes:
         call(library, "cublasCreate_v2", byref(handle))
         sizes, plain = (side, side, side), c_int(0)
         sides = (byref(one), da, side, db, side, byref(zero), dc, side)
-        call(library, "cublasSgemm_v2", handle, plain, plain, *sizes, *sides)
+        elapsed_s = timed(gpu, lambda: call(library, "cublasSgemm_v2", handle, plain, plain, *sizes, *sides))
         answer = gpu.driver.download(dc, len(a))  # waits: the default stream is in order
         call(library, "cublasDestroy_v2", handle)
-    return answer
+    return answer, elapsed_s
+
+
+def on_cpu(parts: Sequence[Part]) -> Iterator[Witness]:
+    """What each library did on the GPU, done again on the CPU."""
+    runtime, nvrtc, cublas = (part.evidence for part in parts)
+    if nvrtc:
+        yield witness.on_cpu(saxpy.problem(), (nvrtc,))
+    if runtime:
+        yield witness.again(f"Python, {FILL_BYTES} bytes filled", filled, runtime, filled())
+    if cublas:
+        a, b, expected = matrices()
+        left, right = array("f", a), array("f", b)
+        yield witness.again("plain Python, the product", lambda: product(left, right), cublas, expected)
 
 
 def missing_remedy(is_jetson: bool, in_container: bool) -> str:
@@ -265,11 +294,12 @@ def check(host: Host) -> Finding:
     facts = _facts(host, gpu, loads)
     if not host.executes:
         return _finding(Status.UNKNOWN, host.not_executed, facts=facts)
-    parts = [
-        _attempt("CUDA runtime", loads["cudart"], lambda library: try_cudart(library, gpu)),
-        _attempt("NVRTC", loads["nvrtc"], lambda library: try_nvrtc(library, gpu)),
-        _attempt("cuBLAS", loads["cublas"], lambda library: try_cublas(library, gpu)),
-    ]
+    with witness.Watch(host) as watch:
+        parts = [
+            _attempt("CUDA runtime", loads["cudart"], lambda library: try_cudart(library, gpu)),
+            _attempt("NVRTC", loads["nvrtc"], lambda library: try_nvrtc(library, gpu)),
+            _attempt("cuBLAS", loads["cublas"], lambda library: try_cublas(library, gpu)),
+        ]
     for name, part in zip(loads, parts, strict=True):
         facts[f"{name}_version"] = part.version
         if name != "cublas":  # whose numbers are its own
@@ -281,4 +311,6 @@ def check(host: Host) -> Finding:
     if gpu.info:
         devices = (Device(index=gpu.info.index, name=gpu.info.name, kind=DeviceKind.GPU, vendor="NVIDIA"),)
     seen = tuple(part.evidence for part in parts if part.evidence)
-    return _finding(status, reason, remedy, facts, version=parts[0].version or "", devices=devices, evidence=seen)
+    said = watch.witnesses(seen, (os.getpid(),), *on_cpu(parts))
+    told = functools.partial(_finding, version=parts[0].version or "", devices=devices, evidence=seen, witnesses=said)
+    return told(status, reason, remedy, facts)

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import os
 import re
-from array import array
 from contextlib import ExitStack
 from ctypes import byref, c_char_p, c_float, c_int, c_size_t, c_void_p
 
 from probes import cuda_libraries as libraries
-from probes import l4t, saxpy
+from probes import l4t, saxpy, witness
 from probes.contract import Device, DeviceKind, Evidence, Fact, Finding, Status
 from probes.cuda_libraries import Gpu, Loaded, call
 from probes.cudadriver import CudaError, SymbolMissing
@@ -55,38 +55,44 @@ def soname_major(said: str) -> str | None:
     return match[1] if match else None
 
 
-def inputs() -> tuple[bytes, bytes, bytes]:
-    """Two float32 tensors of `WIDTH` and their sum, whole numbers below 2048: exact in half precision too."""
-    x, y = range(1, WIDTH + 1), range(3 * WIDTH, 2 * WIDTH, -1)
-    total = array("f", (a + 2 * b for a, b in zip(x, y, strict=True)))
-    return array("f", x).tobytes(), array("f", y).tobytes(), total.tobytes()
+def problem() -> saxpy.Problem:
+    """The sum x + 2y of tensors of `WIDTH`, whole numbers below 2048: exact in half precision too."""
+    return saxpy.sum_of(range(1, WIDTH + 1), range(3 * WIDTH, 2 * WIDTH, -1), b=2)
 
 
-def add(library: ctypes.CDLL, gpu: Gpu) -> bytes:
-    """Compute z = x + 2y on the first GPU: float32.
+def add(library: ctypes.CDLL, gpu: Gpu) -> tuple[bytes, float]:
+    """Compute y = x + 2y on the first GPU, twice: the second time is timed, since the first loads code.
+
+    Returns: float32, and seconds between two events of the GPU.
 
     Raises:
         CudaError: the driver or cuDNN refused; cuDNN's numbers are its own.
         SymbolMissing: this is no cuDNN.
     """
     assert gpu.driver is not None
-    x, y, _ = inputs()
+    given = problem()
     handle, descriptor = c_void_p(), c_void_p()
     with ExitStack() as stack:
         stack.enter_context(gpu.driver.context(0))
-        dx, dy = (stack.enter_context(gpu.driver.buffer(len(x))) for _ in range(2))
-        gpu.driver.upload(dx, x)
-        gpu.driver.upload(dy, y)
+        dx, dy = (stack.enter_context(gpu.driver.buffer(len(given.x))) for _ in range(2))
+        gpu.driver.upload(dx, given.x)
+        gpu.driver.upload(dy, given.y)
         call(library, "cudnnCreate", byref(handle))
         call(library, "cudnnCreateTensorDescriptor", byref(descriptor))
         shape = [c_int(number) for number in (NCHW, FLOAT, 1, 1, 1, WIDTH)]
         call(library, "cudnnSetTensor4dDescriptor", descriptor, *shape)
-        one, two = c_float(1), c_float(2)
-        call(library, "cudnnAddTensor", handle, byref(one), descriptor, dx, byref(two), descriptor, dy)
-        answer = gpu.driver.download(dy, len(y))
+        a, b = c_float(given.a), c_float(given.b)
+
+        def launch() -> None:
+            call(library, "cudnnAddTensor", handle, byref(a), descriptor, dx, byref(b), descriptor, dy)
+
+        launch()
+        gpu.driver.upload(dy, given.y)  # the sum lies where the second input was
+        elapsed_s = gpu.driver.timed(launch)
+        answer = gpu.driver.download(dy, len(given.y))
         call(library, "cudnnDestroyTensorDescriptor", descriptor)
         call(library, "cudnnDestroy", handle)
-    return answer
+    return answer, elapsed_s
 
 
 def error_text(library: ctypes.CDLL, error: CudaError) -> str:
@@ -143,7 +149,7 @@ def judge_failed(said: str, number: int | None, cuda: str | None, driver: str | 
     return said, ""
 
 
-def _execute(library: ctypes.CDLL, gpu: Gpu, facts: dict[str, Fact]) -> Finding:
+def _execute(host: Host, library: ctypes.CDLL, gpu: Gpu, facts: dict[str, Fact]) -> Finding:
     try:
         version, cuda = read_versions(library)
     except SymbolMissing as error:
@@ -154,16 +160,20 @@ def _execute(library: ctypes.CDLL, gpu: Gpu, facts: dict[str, Fact]) -> Finding:
         reason = f"cuDNN {version} loads, but CUDA does not start: {gpu.problem}"
         return tell(Status.UNKNOWN, reason, "see the finding about cuda", facts)
     try:
-        answer = add(library, gpu)
+        with witness.Watch(host) as watch:
+            answer, elapsed_s = add(library, gpu)
     except CudaError as error:
         return tell(Status.BROKEN, *judge_failed(error_text(library, error), error.number, cuda, gpu.version), facts)
     except SymbolMissing as error:
         return tell(Status.BROKEN, str(error), "", facts)
-    seen: Evidence = libraries.evidence(f"cudnnAddTensor, {WIDTH} floats", gpu.info, answer, inputs()[2])
+    given = problem()
+    name = f"cudnnAddTensor, {WIDTH} floats"
+    seen: Evidence = libraries.evidence(name, gpu.info, answer, given.expected, elapsed_s)
+    said = watch.witnesses((seen,), (os.getpid(),), witness.on_cpu(given, (seen,)))
     device = Device(index=gpu.info.index, name=gpu.info.name, kind=DeviceKind.GPU, vendor="NVIDIA")
     status = Status.WORKS if seen.is_right else Status.BROKEN
     reason = "" if seen.is_right else f"cuDNN answered wrongly: {seen.value}"
-    return tell(status, reason, "", facts, devices=(device,), evidence=(seen,))
+    return tell(status, reason, "", facts, devices=(device,), evidence=(seen,), witnesses=said)
 
 
 def _code_file(host: Host) -> str | None:
@@ -188,4 +198,4 @@ def check(host: Host) -> Finding:
         return _finding(Status.UNKNOWN, host.not_executed, facts=facts)
     if loaded.library is None:
         return _finding(*judge_not_loaded(loaded, l4t.is_jetson(host), host.in_container()), facts)
-    return _execute(loaded.library, gpu, facts)
+    return _execute(host, loaded.library, gpu, facts)

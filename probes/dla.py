@@ -135,11 +135,12 @@ def _execute(host: Host, facts: dict[str, Fact]) -> Finding:
     if judged:
         return tell(*judged, facts)
     try:
-        ran = tensorrt_engine.build_and_run(trt, driver, info, dla_core=0)
+        ran = tensorrt_engine.build_and_run(host, trt, driver, info, dla_core=0)
     except EngineFailed as error:
         return tell(Status.BROKEN, f"TensorRT {version} on the DLA, without fallback: {error}", "", facts)
     status = Status.WORKS if ran.evidence.is_right else Status.BROKEN
-    return tell(status, ran.reason, "", facts, devices=(ran.device,), evidence=(ran.evidence,))
+    told = functools.partial(tell, devices=(ran.device,), evidence=(ran.evidence,), witnesses=ran.witnesses)
+    return told(status, ran.reason, "", facts)
 
 
 def check(host: Host) -> Finding:

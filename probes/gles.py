@@ -94,7 +94,7 @@ def check(host: Host) -> Finding:
     facts["ran_on_index"] = [d.index for d in chosen]
     why = "; ".join(part for part in (icd.why_no_gpu(host, drivers), *errors) if part)
     status, reason = saxpy.verdict(evidence, why)
-    testimony = watch.witnesses(evidence, os.getpid(), witness.on_cpu(given, evidence))
+    testimony = watch.witnesses(evidence, (os.getpid(),), witness.on_cpu(given, evidence))
     version = chosen[0].api_version
     told = functools.partial(_finding, version=version, devices=devices, evidence=evidence, witnesses=testimony)
     return told(status, reason, "", facts)

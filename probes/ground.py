@@ -15,6 +15,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
+from probes import gpu_nodes
 from probes.host import Host
 
 OWN_FOLDERS = ("probes", "runners")  # a new release of ours may ask better questions
@@ -39,14 +40,12 @@ FILES: Mapping[str, tuple[str, ...]] = {
         "/sys/module/nouveau/srcversion",
     ),
     "nodes": (
-        "/dev/nvidia*",
+        *gpu_nodes.ALL,
+        "/dev/nvidia*",  # and the other engines' nodes
         "/dev/nvhost-*",
-        "/dev/nvmap",
         "/dev/v4l2-nv*",
         "/dev/nvgpu/*/*",
         "/dev/dri/*",
-        "/dev/dxg",
-        "/dev/kfd",
     ),
     "vulkan": (
         "/etc/vulkan/*.d/*",

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 
-from probes import devicetree, jetson_modules, l4t, pci
+from probes import devicetree, gpu_nodes, jetson_modules, l4t, pci
 from probes.contract import Evidence, Fact, Finding, Status, cut
 from probes.devicetree import DeviceTree
 from probes.host import Host
@@ -56,7 +56,7 @@ def judge_gpu_stack(
 
 def _stack_by_nodes(host: Host) -> str:
     """For a SoC that is not in the table."""
-    if host.exists("/dev/nvgpu") or host.exists("/dev/nvhost-ctrl-gpu"):
+    if gpu_nodes.there(host, gpu_nodes.NVGPU):
         return "nvgpu"
     return "nvidia" if host.glob("/proc/driver/nvidia/gpus/*") else ""
 

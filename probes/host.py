@@ -36,12 +36,14 @@ class CommandResult(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         returncode: its exit status; negative for a signal; None when it was not found or did not end in time.
         reason: empty, or why there is no return code.
+        pid: the process that it was, by which counters know it; None when none was started here.
     """
 
     returncode: int | None
     stdout: str = ""
     stderr: str = ""
     reason: str = ""
+    pid: int | None = None
 
 
 class Host:
@@ -203,7 +205,7 @@ class Host:
             return None
 
     def readable(self, path: str) -> bool:
-        """Whether the user that counts may read `path`. Only reading is tried: /dev/nvmap is 0440 on some releases.
+        """Whether the user that counts may read `path`. Only reading is tried, see `gpu_nodes`.
 
         Without `as_user` the kernel is asked for this process; else owner, group and modes decide (`probes.accounts`).
         """
@@ -230,25 +232,24 @@ class Host:
             return self._recorded_command(argv)
         if not self.executes:
             return CommandResult(returncode=None, reason=f"{argv[0]}: {self.not_executed}")
+        devnull, pipe = subprocess.DEVNULL, subprocess.PIPE
         try:
-            done = subprocess.run(
-                argv,
-                capture_output=True,
-                timeout=timeout_s,
-                env=dict(self.environ),
-                stdin=subprocess.DEVNULL,
-                check=False,
-            )
+            with subprocess.Popen(argv, stdin=devnull, stdout=pipe, stderr=pipe, env=dict(self.environ)) as process:
+                try:
+                    out, err = process.communicate(timeout=timeout_s)
+                except subprocess.TimeoutExpired:
+                    process.kill()
+                    reason = f"{argv[0]}: no answer in {timeout_s:g} s"
+                    return CommandResult(returncode=None, reason=reason, pid=process.pid)
         except FileNotFoundError:
             return CommandResult(returncode=None, reason=f"{argv[0]}: not found")
-        except subprocess.TimeoutExpired:
-            return CommandResult(returncode=None, reason=f"{argv[0]}: no answer in {timeout_s:g} s")
         except OSError as error:
             return CommandResult(returncode=None, reason=f"{argv[0]}: {error.strerror}")
         return CommandResult(
-            returncode=done.returncode,
-            stdout=done.stdout.decode("utf-8", "replace"),
-            stderr=done.stderr.decode("utf-8", "replace"),
+            returncode=process.returncode,
+            stdout=out.decode("utf-8", "replace"),
+            stderr=err.decode("utf-8", "replace"),
+            pid=process.pid,
         )
 
     def first_line(self, argv: list[str], timeout_s: float = 3.0) -> str:

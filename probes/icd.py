@@ -11,16 +11,15 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
+from probes import gpu_nodes
 from probes.apart import Died, apart
 from probes.contract import Fact, Status
 from probes.host import Host
 from probes.limits import REMEDY, narrow_address_space
 
 OTHER_ARCHITECTURE = "wrong ELF class"  # a 32-bit driver beside the 64-bit one: the loader skips it rightly
-# Read access is enough and all that may be tried: /dev/nvmap is 0440 on some L4T releases.
 NO_FILE = "no such file"
 JOIN_GROUPS = "add the user to the groups that own these nodes (video, render) and log in again"
-NODES = ("/dev/dri/renderD*", "/dev/nvmap", "/dev/nvgpu/igpu0/ctrl", "/dev/nvhost-ctrl-gpu", "/dev/nvidia0")
 
 
 class Driver(msgspec.Struct, frozen=True, kw_only=True):
@@ -179,15 +178,10 @@ def override(variables: Mapping[str, object], names: Sequence[str]) -> str:
     return next((f"{name}={variables[name]}" for name in names if variables.get(name)), "")
 
 
-def unreadable_nodes(host: Host) -> list[str]:
-    """GPU device nodes that are there but that this user may not read."""
-    return [node for pattern in NODES for node in host.glob(pattern) if not host.readable(node)]
-
-
 def why_no_gpu(host: Host, drivers: Sequence[Driver]) -> str:
     """What may explain that no GPU answered: drivers that can't be loaded, nodes that can't be read; or ""."""
     parts = broken(drivers)
-    nodes = unreadable_nodes(host)
+    nodes = gpu_nodes.unreadable(host)
     if nodes:
         parts.append(f"this user may not read {', '.join(nodes)}")
     return "; ".join(parts)
@@ -227,7 +221,7 @@ def nothing_found(
     reason = f"no {api} driver found a device: {loaded} can be loaded ({said})"
     if limit := narrow_address_space():
         return Judgement(status=Status.UNKNOWN, reason=f"{reason}; {limit}", remedy=REMEDY)
-    nodes = unreadable_nodes(host)
+    nodes = gpu_nodes.unreadable(host)
     if nodes:
         reason += f"; this user may not read {', '.join(nodes)}"
         return Judgement(status=Status.UNKNOWN, reason=reason, remedy=JOIN_GROUPS)

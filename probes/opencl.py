@@ -93,7 +93,7 @@ def check(host: Host) -> Finding:
     facts["ran_on_index"] = [d.index for d in chosen]
     status, reason = saxpy.verdict(evidence, icd.why_no_gpu(host, drivers))
     version = everything[chosen[0].index].version
-    said = watch.witnesses(evidence, os.getpid(), witness.on_cpu(given, evidence))
+    said = watch.witnesses(evidence, (os.getpid(),), witness.on_cpu(given, evidence))
     told = functools.partial(_finding, version=version, devices=devices, evidence=evidence, witnesses=said)
     return told(status, reason, "", facts)
 

@@ -1,9 +1,9 @@
 """Permissions: whether the service's user may read the GPU's device nodes, and which groups it lacks.
 
 The same missing group gives CUDA errors 100, 801 or 999, an empty list of Vulkan devices, or lavapipe in silence: so
-this is looked at first, and by itself. Only reading is asked for: /dev/nvmap is 0440 on some releases and works so.
+this is looked at first, and by itself. Only reading is asked for, see `gpu_nodes`.
 
-Source: owners and modes of the nodes on L4T 32 to 39; ollama/ollama#18067, NVIDIA/NemoClaw#4231.
+Source: ollama/ollama#18067, NVIDIA/NemoClaw#4231.
 """
 
 from __future__ import annotations
@@ -11,28 +11,12 @@ from __future__ import annotations
 import os
 import stat
 
-from probes import accounts
+from probes import accounts, gpu_nodes
 from probes.accounts import Account
 from probes.contract import Fact, Finding, Status
 from probes.host import Host
 
 LAYER = 1
-NODES = (
-    "/dev/nvmap",
-    "/dev/nvgpu/igpu*/ctrl",
-    "/dev/nvgpu/igpu*/channel",
-    "/dev/nvgpu/igpu*/as",
-    "/dev/nvhost-ctrl",
-    "/dev/nvhost-ctrl-gpu",
-    "/dev/nvhost-gpu",
-    "/dev/host1x-fence",
-    "/dev/nvidia[0-9]*",
-    "/dev/nvidiactl",
-    "/dev/nvidia-uvm",
-    "/dev/dri/renderD*",
-    "/dev/kfd",
-    "/dev/dxg",
-)
 OURS = ("video", "render")  # groups that a service is put in; of another owner nothing is known
 
 
@@ -47,7 +31,7 @@ def check(host: Host) -> Finding:
     if user is None:
         reason = f"there is no user {host.as_user!r} on this device"
         return tell(Status.UNKNOWN, reason, "name the user that the service runs as: systemctl show -p User", facts)
-    paths = [path for pattern in NODES for path in host.glob(pattern)]
+    paths = [path for pattern in gpu_nodes.ALL for path in host.glob(pattern)]
     if host.recorded:
         return tell(Status.UNKNOWN, "a recorded device's nodes have lost their owner and mode", "", facts)
     seen = [(path, mode_text(host, path), host.readable(path)) for path in paths]

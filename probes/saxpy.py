@@ -27,12 +27,14 @@ SOFTWARE = re.compile(r"llvmpipe|lavapipe|softpipe|swrast|swiftshader|software r
 
 
 class Problem(msgspec.Struct, frozen=True, kw_only=True):
-    """What the kernel is given and what it must answer: float32 in the machine's byte order, `COUNT` each."""
+    """What a kernel is given and what it must answer, a·x + b·y: float32 in the machine's byte order, as many each."""
 
     x: bytes
     y: bytes
     expected: bytes
     answer: str
+    a: float = FACTOR
+    b: float = 1.0
 
 
 def problem() -> Problem:
@@ -43,6 +45,19 @@ def problem() -> Problem:
         y=array("f", range(COUNT, 0, -1)).tobytes(),
         expected=expected,
         answer=describe(expected, expected),
+    )
+
+
+def sum_of(x: Sequence[int], y: Sequence[int], a: int = 1, b: int = 1) -> Problem:
+    """The problem a·x + b·y of whole numbers, which are to stay below 2**24."""
+    expected = array("f", (a * one + b * other for one, other in zip(x, y, strict=True))).tobytes()
+    return Problem(
+        x=array("f", x).tobytes(),
+        y=array("f", y).tobytes(),
+        expected=expected,
+        answer=describe(expected, expected),
+        a=a,
+        b=b,
     )
 
 

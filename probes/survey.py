@@ -8,11 +8,11 @@ import queue
 import threading
 from collections.abc import Callable, Iterable, Mapping
 
+from probes import gpu_nodes
 from probes.contract import Finding
 from probes.host import Host
 from probes.isolation import Check, execute
 
-GPU_NODES = ("/dev/nvidia[0-9]*", "/dev/nvmap", "/dev/dri/renderD*", "/dev/dxg", "/dev/kfd")
 WAKE_S = 0.5  # `_thread.interrupt_main` does not end a wait; only between two waits is it seen
 
 
@@ -86,8 +86,7 @@ def survey(
 
 def has_gpu() -> bool:
     """Whether this machine has the node of a GPU; software devices don't disturb each other."""
-    host = Host()
-    return any(host.glob(pattern) for pattern in GPU_NODES)
+    return gpu_nodes.there(Host())
 
 
 def wait_for(done: queue.SimpleQueue[Finding | BaseException]) -> Finding | BaseException:

@@ -13,14 +13,12 @@ from collections.abc import Iterable
 
 import msgspec
 
+from probes import gpu_nodes
 from probes.contract import Fact, Finding, Status
 from probes.host import Host
 
 LAYER = 0
 SHOWN = 5
-GPU_NODE = re.compile(
-    r"/dev/(?:nvidia(?:[0-9]+|-uvm)|nvmap|nvhost-(?:gpu|as-gpu|ctrl-gpu)|nvgpu/.+|dri/renderD[0-9]+)$"
-)
 CONTAINER = re.compile(
     r"(?:docker|libpod|crio|cri-containerd|containerd)[-/:]([0-9a-f]{12})|/kubepods.*/([0-9a-f]{12})"
 )
@@ -98,12 +96,12 @@ def read_tenants(host: Host) -> list[Tenant]:
     return found
 
 
-def gpu_nodes(host: Host, pid: int) -> list[str] | None:
+def held_nodes(host: Host, pid: int) -> list[str] | None:
     """The GPU nodes that a process has open; None when this user may not look."""
     if not host.readable(f"/proc/{pid}/fd"):
         return None
     targets = (host.link(path) for path in host.glob(f"/proc/{pid}/fd/*"))
-    return sorted({target for target in targets if target and GPU_NODE.match(target)})
+    return sorted({target for target in targets if target and gpu_nodes.is_held(target)})
 
 
 def check(host: Host) -> Finding:
@@ -113,9 +111,9 @@ def check(host: Host) -> Finding:
     """
     tenants = sorted(read_tenants(host), key=lambda t: -(t.resident_bytes + t.swapped_bytes))
     on_gpu, hidden = [], 0
-    if any(host.glob(pattern) for pattern in ("/dev/nvidia[0-9]*", "/dev/nvmap", "/dev/dri/renderD*")):
+    if gpu_nodes.there(host):
         for tenant in tenants:
-            nodes = gpu_nodes(host, tenant.pid)
+            nodes = held_nodes(host, tenant.pid)
             hidden += nodes is None
             on_gpu += [tenant] if nodes else []
     facts: dict[str, Fact] = {

@@ -6,8 +6,9 @@ typing (the FP16 and INT8 flags) and the explicit-batch flag, neither of which a
 
 from __future__ import annotations
 
+import functools
+import os
 import re
-from array import array
 from collections.abc import Callable
 from contextlib import ExitStack
 from ctypes import byref, c_uint, c_void_p
@@ -15,11 +16,10 @@ from typing import Any
 
 import msgspec
 
-from probes import cudadriver, devicetree
-from probes.contract import Device, DeviceKind, Evidence, Fact, Finding, Status, cut
+from probes import cudadriver, devicetree, saxpy, witness
+from probes.contract import Device, DeviceKind, Evidence, Fact, Finding, Status, Witness, cut
 from probes.cudadriver import CudaDriver, CudaError, DeviceInfo, SymbolMissing
 from probes.host import Host
-from probes.saxpy import describe
 
 COUNT = 1024
 DLA_SHAPE = (1, 16, 8, 8)  # COUNT numbers; a DLA takes four dimensions
@@ -35,6 +35,7 @@ class Ran(msgspec.Struct, frozen=True, kw_only=True):
 
     device: Device
     evidence: Evidence
+    witnesses: tuple[Witness, ...]
 
     @property
     def reason(self) -> str:
@@ -42,11 +43,9 @@ class Ran(msgspec.Struct, frozen=True, kw_only=True):
         return "" if self.evidence.is_right else f"the engine answered wrongly: {self.evidence.value}"
 
 
-def inputs() -> tuple[bytes, bytes, bytes]:
-    """Two float32 vectors and their sum, all whole numbers: exact in any order, and in half precision up to 2048."""
-    x, y = range(COUNT), range(COUNT, 0, -1)
-    total = array("f", (a + b for a, b in zip(x, y, strict=True)))
-    return array("f", x).tobytes(), array("f", y).tobytes(), total.tobytes()
+def problem() -> saxpy.Problem:
+    """The sum of two vectors of whole numbers: exact in any order, and in half precision up to 2048."""
+    return saxpy.sum_of(range(COUNT), range(COUNT, 0, -1))
 
 
 def build_plan(trt: Any, logger: Any, dla_core: int | None = None) -> Any:
@@ -96,16 +95,17 @@ def run_plan(trt: Any, logger: Any, plan: Any, driver: CudaDriver) -> tuple[byte
         EngineFailed: TensorRT refused a step.
         CudaError: the driver did.
     """
-    x, y, _ = inputs()
+    given = problem()
+    size_bytes = len(given.x)
     runtime = trt.Runtime(logger)  # has to outlive its engines
     engine = runtime.deserialize_cuda_engine(plan)
     context = engine.create_execution_context() if engine else None
     if context is None:
         raise EngineFailed("the engine did not load" if engine is None else "no execution context")
     with ExitStack() as stack:
-        dx, dy, dz = (stack.enter_context(driver.buffer(len(x))) for _ in range(3))
-        driver.upload(dx, x)
-        driver.upload(dy, y)
+        dx, dy, dz = (stack.enter_context(driver.buffer(size_bytes)) for _ in range(3))
+        driver.upload(dx, given.x)
+        driver.upload(dy, given.y)
         for name, pointer in (("x", dx), ("y", dy), ("z", dz)):
             if not context.set_tensor_address(name, pointer.value):
                 raise EngineFailed(f"no tensor {name!r} in the engine")
@@ -118,7 +118,7 @@ def run_plan(trt: Any, logger: Any, plan: Any, driver: CudaDriver) -> tuple[byte
 
         enqueue()  # the first run sets up; the second is timed
         elapsed_s = driver.timed(enqueue, stream)
-        return driver.download(dz, len(x)), elapsed_s
+        return driver.download(dz, size_bytes), elapsed_s
 
 
 def make_logger(trt: Any, lines: list[str]) -> Any:
@@ -159,8 +159,8 @@ def is_older(version: str, than: tuple[int, int]) -> bool:
     return tuple(int(part) for part in re.findall(r"\d+", version)[:2]) < than
 
 
-def build_and_run(trt: Any, driver: CudaDriver, info: DeviceInfo, dla_core: int | None = None) -> Ran:
-    """Build the engine on the first GPU, or for one of its SoC's DLA cores, run it and compare.
+def build_and_run(host: Host, trt: Any, driver: CudaDriver, info: DeviceInfo, dla_core: int | None = None) -> Ran:
+    """Build the engine on the first GPU, or for one of its SoC's DLA cores, run it, compare and ask the witnesses.
 
     Raises:
         EngineFailed: with the last words of the log.
@@ -169,10 +169,12 @@ def build_and_run(trt: Any, driver: CudaDriver, info: DeviceInfo, dla_core: int 
     try:
         with driver.context(0):
             logger = make_logger(trt, lines)
-            answer, elapsed_s = run_plan(trt, logger, build_plan(trt, logger, dla_core), driver)
+            plan = build_plan(trt, logger, dla_core)
+            with witness.Watch(host) as watch:
+                answer, elapsed_s = run_plan(trt, logger, plan, driver)
     except (CudaError, SymbolMissing, EngineFailed) as error:
         raise EngineFailed(cut("; ".join([str(error), *lines[-3:]]), 600)) from error
-    expected = inputs()[2]
+    given = problem()
     kind = DeviceKind.GPU if dla_core is None else DeviceKind.NPU
     name = info.name if dla_core is None else f"DLA core {dla_core} of {info.name}"
     memory_bytes = info.memory_bytes if dla_core is None else None
@@ -181,12 +183,13 @@ def build_and_run(trt: Any, driver: CudaDriver, info: DeviceInfo, dla_core: int 
         executed=f"engine z = x + y built and run, {COUNT} floats",
         device=name,
         device_kind=kind,
-        value=describe(answer, expected),
-        expected=describe(expected, expected),
+        value=saxpy.describe(answer, given.expected),
+        expected=given.answer,
         elapsed_s=elapsed_s,
         timer="device",
     )
-    return Ran(device=device, evidence=evidence)
+    said = watch.witnesses((evidence,), (os.getpid(),), witness.on_cpu(given, (evidence,)))
+    return Ran(device=device, evidence=evidence, witnesses=said)
 
 
 def execute(tell: Callable[..., Finding], title: str, trt: Any, host: Host, facts: dict[str, Fact]) -> Finding:
@@ -207,8 +210,9 @@ def execute(tell: Callable[..., Finding], title: str, trt: Any, host: Host, fact
         return tell(Status.UNKNOWN, reason, "see the finding about cuda", facts, version=version)
     facts["integrated"] = info.integrated
     try:
-        ran = build_and_run(trt, driver, info)
+        ran = build_and_run(host, trt, driver, info)
     except EngineFailed as error:
         return tell(Status.BROKEN, f"{title}: {error}", "", facts, version=version)
     status = Status.WORKS if ran.evidence.is_right else Status.BROKEN
-    return tell(status, ran.reason, "", facts, version=version, devices=(ran.device,), evidence=(ran.evidence,))
+    told = functools.partial(tell, devices=(ran.device,), evidence=(ran.evidence,), witnesses=ran.witnesses)
+    return told(status, ran.reason, "", facts, version=version)

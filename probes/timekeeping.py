@@ -3,49 +3,22 @@
 A Jetson without a battery starts in 1970 or at its image's date: certificates are then "not yet valid", and the times
 of reports are wrong.
 
-Source: adjtimex(2): STA_UNSYNC; systemd-timesyncd.service(8); Linux Documentation/admin-guide/rtc.rst.
+Source: Linux Documentation/admin-guide/rtc.rst; of the wall clock see `wall_clock`.
 """
 
 from __future__ import annotations
 
-import ctypes
 import time
 
+from probes import wall_clock
 from probes.contract import Fact, Finding, Status
 from probes.host import Host
-from probes.wall_clock import EARLIEST_PLAUSIBLE_S, TIMESYNCD_STATE
 
 LAYER = 1
-STA_UNSYNC = 0x0040
 SERVICES = ("systemd-timesyncd", "chronyd", "ntpd", "ntpsec", "openntpd", "ptp4l")
 REMEDY = (
     "sudo timedatectl set-ntp true; and give the network's NTP server in /etc/systemd/timesyncd.conf where it has one"
 )
-
-
-class Timex(ctypes.Structure):
-    """The head of struct timex, as far as `status`; the rest is room for the kernel's answer."""
-
-    _fields_ = (
-        ("modes", ctypes.c_uint),
-        ("offset", ctypes.c_long),
-        ("freq", ctypes.c_long),
-        ("maxerror", ctypes.c_long),
-        ("esterror", ctypes.c_long),
-        ("status", ctypes.c_int),
-        ("rest", ctypes.c_char * 256),
-    )
-
-
-def kernel_synchronised() -> bool | None:
-    """What the kernel says, whichever program disciplines its clock; None when it does not answer."""
-    answer = Timex()
-    try:
-        if ctypes.CDLL(None).adjtimex(ctypes.byref(answer)) < 0:
-            return None
-    except (OSError, AttributeError):
-        return None
-    return not answer.status & STA_UNSYNC
 
 
 def running(host: Host) -> list[str]:
@@ -67,20 +40,13 @@ def check(host: Host) -> Finding:
     }
     if host.recorded:
         return Finding(subject="timekeeping", layer=LAYER, status=Status.UNKNOWN, reason=host.not_executed, facts=facts)
-    by_timesyncd = True if host.exists(f"{TIMESYNCD_STATE}/synchronized") else None
-    synchronised = kernel_synchronised() or by_timesyncd
-    if host.wall_s() < EARLIEST_PLAUSIBLE_S:
+    synchronised, reason = wall_clock.synchronised(host.in_container(), host.wall_s()), ""
+    if not wall_clock.was_set(host.wall_s()):
         year = time.gmtime(host.wall_s()).tm_year
-        synchronised, reason = (
-            False,
-            f"the wall clock was never set: it says {year}; certificates are not yet valid then",
-        )
-    elif synchronised:
-        reason = ""
-    else:
+        reason = f"the wall clock was never set: it says {year}; certificates are not yet valid then"
+    elif not synchronised:
         who = ", ".join(running(host)) or "no program that would"
         reason = f"nobody says that the wall clock is synchronised ({who} runs): times in reports may be wrong"
-        synchronised = None if host.in_container() else False
     facts["clock_synchronised"] = synchronised
     return Finding(
         subject="timekeeping",

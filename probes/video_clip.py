@@ -9,15 +9,20 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
-from probes.contract import DeviceKind, Evidence
+import msgspec
+
+from probes import witness
+from probes.contract import DeviceKind, Evidence, Witness
 from probes.host import Host
 
 WIDTH, HEIGHT = 320, 240  # above the smallest that NVENC takes (145 x 49)
 GREYS = (32, 64, 96, 128, 160, 192, 224, 48)
 TOLERANCE = 4
 FRAME_BYTES = WIDTH * HEIGHT * 3 // 2  # yuv420p
-TIMEOUT_S = 20.0
+TIMEOUT_S = 12.0
 DEVICES = {"nvenc": "NVENC", "cuvid": "NVDEC"}
+SOFTWARE = ("libx264", "h264")
+FAILED = "failed: "
 RAW = ("-f", "rawvideo", "-pix_fmt", "yuv420p", "-s", f"{WIDTH}x{HEIGHT}", "-r", "10")
 
 
@@ -52,7 +57,14 @@ def decode_command(decoder: str, coded: str, raw: str) -> list[str]:
     return ["ffmpeg", "-nostdin", "-v", "error", "-y", *source, "-f", "rawvideo", "-pix_fmt", "yuv420p", raw]
 
 
-def code(host: Host, encoder: str, decoder: str) -> Evidence:
+class Coded(msgspec.Struct, frozen=True, kw_only=True):
+    """What came back, and the processes that did the work."""
+
+    evidence: Evidence
+    pids: tuple[int, ...]
+
+
+def code(host: Host, encoder: str, decoder: str) -> Coded:
     """Code and decode the clip in a folder that is removed again.
 
     Args:
@@ -60,13 +72,13 @@ def code(host: Host, encoder: str, decoder: str) -> Evidence:
         encoder: ffmpeg's name, "h264_nvenc".
         decoder: "h264_cuvid".
 
-    Returns: right when every frame came back; its value is ffmpeg's last words when it failed.
+    Returns: evidence that is right when every frame came back; its value is ffmpeg's last words when it failed.
     """
     start_s = host.monotonic_s()
-    value = _coded(host, encoder, decoder)
+    value, pids = _coded(host, encoder, decoder)
     names = [DEVICES.get(name.rpartition("_")[2], name) for name in (encoder, decoder)]
     is_gpu = all(name in DEVICES.values() for name in names)
-    return Evidence(
+    evidence = Evidence(
         executed=f"H.264, {len(GREYS)} frames of {WIDTH}x{HEIGHT} through {encoder} and {decoder}",
         device=" and ".join(names),
         device_kind=DeviceKind.GPU if is_gpu else DeviceKind.CPU,
@@ -75,15 +87,28 @@ def code(host: Host, encoder: str, decoder: str) -> Evidence:
         elapsed_s=host.monotonic_s() - start_s,
         timer="host",
     )
+    return Coded(evidence=evidence, pids=pids)
 
 
-def _coded(host: Host, encoder: str, decoder: str) -> str:
+def on_cpu(host: Host, tried: Evidence) -> Witness:
+    """The same clip through ffmpeg's own codecs; silent where this ffmpeg has none of them."""
+    again = code(host, *SOFTWARE).evidence
+    who = f"ffmpeg with {' and '.join(SOFTWARE)}"
+    if again.value.startswith(FAILED):
+        return witness.not_compared(f"{who} {again.value}")
+    return witness.compared(who, again.is_right, again.elapsed_s, (tried,))
+
+
+def _coded(host: Host, encoder: str, decoder: str) -> tuple[str, tuple[int, ...]]:
+    pids: list[int] = []
     with tempfile.TemporaryDirectory(prefix="edge-agent-") as folder:
         raw, coded, back = (str(Path(folder) / name) for name in ("raw.yuv", "clip.h264", "back.yuv"))
         Path(raw).write_bytes(frames())
         for command in (encode_command(encoder, raw, coded), decode_command(decoder, coded, back)):
             answer = host.run(command, timeout_s=TIMEOUT_S)
+            pids += [] if answer.pid is None else [answer.pid]
             if answer.returncode != 0:
                 said = answer.reason or answer.stderr or f"ended with {answer.returncode}"
-                return f"failed: {said}".replace("\0", "").replace(folder, "…")[:600].strip()  # the cause comes first
-        return describe(Path(back).read_bytes())
+                words = f"{FAILED}{said}".replace("\0", "").replace(folder, "…")[:600].strip()  # the cause comes first
+                return words, tuple(pids)
+        return describe(Path(back).read_bytes()), tuple(pids)

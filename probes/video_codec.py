@@ -18,8 +18,8 @@ import re
 
 import msgspec
 
-from probes import devicetree, l4t, pci, refused, saxpy, video_clip
-from probes.contract import Evidence, Fact, Finding, Status
+from probes import devicetree, l4t, pci, refused, saxpy, video_clip, witness
+from probes.contract import Fact, Finding, Status
 from probes.host import Host
 from probes.refused import Refusal
 
@@ -165,11 +165,14 @@ def _words(engine: Engine, why_not_tried: str) -> str:
 
 
 def _code(host: Host, facts: dict[str, Fact]) -> Finding:
-    """Code the clip with ffmpeg's codecs for NVIDIA."""
-    tried: Evidence = video_clip.code(host, ENCODER, DECODER)
+    """Code the clip with ffmpeg's codecs for NVIDIA, and ask the witnesses."""
+    with witness.Watch(host) as watch:
+        coded = video_clip.code(host, ENCODER, DECODER)
+    tried = coded.evidence
+    said = watch.witnesses((tried,), coded.pids, video_clip.on_cpu(host, tried)) if tried.is_right else ()
     status = Status.WORKS if tried.is_right else Status.BROKEN
     reason = "" if tried.is_right else f"ffmpeg with {ENCODER} and {DECODER}: {tried.value}"
-    return _finding(status, reason, "", facts, evidence=(tried,))
+    return _finding(status, reason, "", facts, evidence=(tried,), witnesses=said)
 
 
 def check(host: Host) -> Finding:

@@ -101,7 +101,7 @@ def check(host: Host) -> Finding:
     facts["integrated"] = next(SHARES_MEMORY.get(d.device_type) for d in found if d.index == chosen[0].index)
     status, reason = saxpy.verdict(evidence, icd.why_no_gpu(host, drivers))
     version = str(facts["loader_version"])
-    said = watch.witnesses(evidence, os.getpid(), witness.on_cpu(given, evidence))
+    said = watch.witnesses(evidence, (os.getpid(),), witness.on_cpu(given, evidence))
     told = functools.partial(_finding, version=version, devices=devices, evidence=evidence, witnesses=said)
     return told(status, reason, "", facts)
 

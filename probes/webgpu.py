@@ -88,7 +88,7 @@ def check(host: Host) -> Finding:
     status, reason = saxpy.verdict(evidence, icd.why_no_gpu(host, []))
     if chosen[0].backend_type == OPENGL:
         reason = "; ".join(part for part in (reason, "by OpenGL, which says nothing about Vulkan") if part)
-    said = watch.witnesses(evidence, os.getpid(), witness.on_cpu(given, evidence))
+    said = watch.witnesses(evidence, (os.getpid(),), witness.on_cpu(given, evidence))
     devices = tuple(map(as_device, found))
     told = functools.partial(_finding, version=version, devices=devices, evidence=evidence, witnesses=said)
     return told(status, reason, "", facts)

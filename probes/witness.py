@@ -1,152 +1,29 @@
 """Who can testify that a device did the work: the API itself, the platform's counters, and the same work on the CPU.
 
-Each witness is asked, and the silent ones say why: a counter that is not there is no proof of anything. Used in a
-probe's own child process, around what it executes.
-
-Source: proc(5) and the kernel's drm-usage-stats.rst (fdinfo); load files and nvmap clients as L4T 32 to 39 have them.
+Each witness is asked, and the silent ones say why: a counter that is not there is no proof of anything. Used in the
+check's own child process, around what it executes; by runners' checks as well, whose first witness is the placement.
 """
 
 from __future__ import annotations
 
 import contextlib
-import re
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import Protocol
 
 from probes import saxpy
 from probes.contract import DeviceKind, Evidence, Witness, WitnessKind
+from probes.gpu_counters import Counter, counters
 from probes.host import Host
-from probes.nvml import NvmlProcesses
 
 SAMPLE_S = 0.002
-LOAD_FILES = (
-    "/sys/devices/gpu.0/load",
-    "/sys/devices/platform/gpu.0/load",
-    "/sys/class/devfreq/*/device/load",
-)
-NVMAP_CLIENTS = "/sys/kernel/debug/nvmap/iovmm/clients"
-DRM_ENGINE = re.compile(r"^drm-engine-[\w-]+:\s*(\d+) ns", re.M)
-SOFTWARE_ONLY = "a software device did the work, which no counter of a GPU knows"
-
-
-class Counter(Protocol):
-    """A source of the platform that is looked at before, during and after the work."""
-
-    source: str
-
-    def look(self) -> None:
-        """Take a sample; called from another thread than the work."""
-
-    def tell(self, pid: int) -> tuple[bool, str]:
-        """Whether it has something to say about the process, and what; why not otherwise."""
-
-
-class Load:
-    """The GPU's load as the kernel smooths it, 0 to 1000; of all processes together."""
-
-    source = "load in sysfs"
-
-    def __init__(self, host: Host) -> None:
-        self._host = host
-        self._files = [path for pattern in LOAD_FILES for path in host.glob(pattern)]
-        self._before = self._read()
-        self._most: int | None = None
-
-    def _read(self) -> int | None:
-        loads = [load for path in self._files if (load := self._host.integer(path)) is not None]
-        return max(loads, default=None)
-
-    def look(self) -> None:
-        """Keep the highest."""
-        load = self._read()
-        if load is not None:
-            self._most = load if self._most is None else max(self._most, load)
-
-    def tell(self, pid: int) -> tuple[bool, str]:
-        """It speaks when the load rose; that nothing rose says little about work of microseconds."""
-        del pid  # it can't tell processes apart
-        if not self._files:
-            return False, "this GPU's driver has no load file"
-        if self._most is None or self._before is None:
-            return False, "the load file can't be read"
-        rise = f"{self._before / 10:g} % before, at most {self._most / 10:g} % meanwhile, of all processes together"
-        return (True, rise) if self._most > self._before else (False, f"{rise}: too short to be seen")
-
-
-class DrmEngines:
-    """Nanoseconds that engines spent for this process, by the fdinfo of its open DRM files."""
-
-    source = "drm-engine in /proc/self/fdinfo"
-
-    def __init__(self, host: Host) -> None:
-        self._host = host
-        self._possible = bool(host.glob("/dev/dri/renderD*"))
-        self._before = self._read() or 0
-        self._most: int | None = None
-
-    def _read(self) -> int | None:
-        if not self._possible:  # reading every descriptor's file takes time away from the work
-            return None
-        texts = [self._host.text(path) or "" for path in self._host.glob("/proc/self/fdinfo/*")]
-        times = [int(number) for text in texts for number in DRM_ENGINE.findall(text)]
-        return sum(times) if times else None
-
-    def look(self) -> None:
-        """Keep the highest: the files are closed before anybody asks."""
-        spent = self._read()
-        if spent is not None:
-            self._most = max(self._most or 0, spent)
-
-    def tell(self, pid: int) -> tuple[bool, str]:
-        """It speaks when an engine spent time for us."""
-        if not self._possible:
-            return False, "there is no DRM render node"
-        if self._most is None:
-            return False, "no open DRM file of this process has such counters (NVIDIA's drivers have none)"
-        spent = self._most - self._before
-        text = f"engines spent {spent / 1e6:.3f} ms for process {pid}"
-        return spent > 0, text if spent > 0 else f"{text}: not counted, or too short"
-
-
-class NvmapClients:
-    """GPU memory per process on Tegra; the file is root's."""
-
-    source = "nvmap clients"
-
-    def __init__(self, host: Host) -> None:
-        self._host = host
-        self._text = ""
-
-    def look(self) -> None:
-        """Keep the last list that there was."""
-        self._text = self._host.text(NVMAP_CLIENTS) or self._text
-
-    def tell(self, pid: int) -> tuple[bool, str]:
-        """It speaks when the process held memory of the GPU."""
-        if not self._text:
-            on_tegra = self._host.exists("/dev/nvmap")
-            why = f"{NVMAP_CLIENTS} is for root only" if on_tegra else "there is no nvmap on this machine"
-            return False, why
-        held = parse_nvmap_clients(self._text).get(pid)
-        if held is None:
-            return False, f"process {pid} is not in the list"
-        return True, f"process {pid} held {held >> 10} KiB"
-
-
-def parse_nvmap_clients(text: str) -> dict[int, int]:
-    """Bytes by process, of lines such as "user  python3  1234  5120K"; others are passed over."""
-    rows = re.findall(r"^\w+\s+(?:\S.*?)\s+(\d{1,9})\s+(\d{1,15})([KM]?)B?\s*$", text, re.M | re.A)
-    held: dict[int, int] = {}
-    for pid, size, unit in rows:
-        held[int(pid)] = held.get(int(pid), 0) + int(size) * {"": 1, "K": 1 << 10, "M": 1 << 20}[unit]
-    return held
-
-
-def counters(host: Host) -> list[Counter]:
-    """Every counter that is known, those that will be silent as well."""
-    return [NvmlProcesses(host), NvmapClients(host), DrmEngines(host), Load(host)]
+TIMESTAMPS = "device and its timestamps"
+SAME_WORK = "the same work on the CPU"
+NOT_COUNTED = {
+    DeviceKind.CPU: "no GPU is claimed: a CPU did the work, which no counter of a GPU knows",
+    DeviceKind.NPU: "an NPU did the work, which no counter of a GPU knows",
+}
+Clock = Callable[[], float]
 
 
 class Watch:
@@ -184,54 +61,86 @@ class Watch:
             source.look()
 
     def witnesses(
-        self, evidence: Sequence[Evidence], pid: int, comparison: Witness | None = None
+        self, evidence: Sequence[Evidence], pids: Sequence[int], *comparisons: Witness, api: Witness | None = None
     ) -> tuple[Witness, ...]:
         """What everybody says about the work.
 
         Args:
-            evidence: of what was executed meanwhile; () gives no witnesses.
-            pid: the process that did it.
-            comparison: the same work on the CPU, see `on_cpu`.
+            evidence: of what was executed meanwhile; without a right answer there is nothing to testify to: ().
+            pids: the processes that did it, at least one.
+            comparisons: the same work on the CPU, see `on_cpu` and `again`.
+            api: what the API says; None for `by_api`.
         """
         right = [piece for piece in evidence if piece.is_right]
         if not right:
             return ()
-        said = [by_api(right[0])]
-        software = all(piece.device_kind is DeviceKind.CPU for piece in right)
-        for source in self._sources:
-            spoke, text = (False, SOFTWARE_ONLY) if software else source.tell(pid)
-            said.append(Witness(kind=WitnessKind.COUNTERS, source=source.source, spoke=spoke, text=text))
-        if software:  # one sentence says it for all of them
+        return (api or by_api(right), *self._counted({piece.device_kind for piece in right}, pids), *comparisons)
+
+    def _counted(self, kinds: set[DeviceKind], pids: Sequence[int]) -> list[Witness]:
+        """What the counters say; one sentence for all of them when the work was none of a GPU's."""
+        reason = NOT_COUNTED.get(next(iter(kinds))) if len(kinds) == 1 else None
+        if reason:
             named = ", ".join(source.source for source in self._sources)
-            said[1:] = [Witness(kind=WitnessKind.COUNTERS, source=named, spoke=False, text=SOFTWARE_ONLY)]
-        return (*said, comparison) if comparison else tuple(said)
+            return [Witness(kind=WitnessKind.COUNTERS, source=named, spoke=False, text=reason)]
+        said = []
+        for source in self._sources:
+            answers = [source.tell(pid) for pid in pids]
+            spoke, text = next((answer for answer in answers if answer[0]), answers[0])
+            said.append(Witness(kind=WitnessKind.COUNTERS, source=source.source, spoke=spoke, text=text))
+        return said
 
 
-def by_api(evidence: Evidence) -> Witness:
-    """The API names its device; it speaks when it also timed the work by the device's own clock."""
-    if evidence.timer == "device" and evidence.elapsed_s is not None:
-        text = f"{evidence.device} by its own clock: {milliseconds(evidence.elapsed_s)}"
-        return Witness(kind=WitnessKind.API, source="device and its timestamps", spoke=True, text=text)
-    text = f"it names {evidence.device}, but gives no time by the device's own clock"
-    return Witness(kind=WitnessKind.API, source="device and its timestamps", spoke=False, text=text)
+def by_api(right: Sequence[Evidence]) -> Witness:
+    """The API names its device; it speaks when it also timed some of the work by the device's own clock."""
+    timed = [
+        (piece.device, piece.elapsed_s) for piece in right if piece.timer == "device" and piece.elapsed_s is not None
+    ]
+    text = f"it names {right[0].device}, but gives no time by the device's own clock"
+    if timed:
+        text = f"{timed[0][0]} by its own clock: {milliseconds(timed[0][1])}"
+    return Witness(kind=WitnessKind.API, source=TIMESTAMPS, spoke=bool(timed), text=text)
 
 
-def on_cpu(
-    given: saxpy.Problem, evidence: Sequence[Evidence], clock: Callable[[], float] = time.perf_counter
-) -> Witness:
-    """The same saxpy on one core of this CPU: do its numbers agree, and how long does it take?"""
+def on_cpu(given: saxpy.Problem, evidence: Sequence[Evidence], clock: Clock = time.perf_counter) -> Witness:
+    """The same sum on one core of this CPU: do its numbers agree, and how long does it take?"""
     who, result, elapsed_s = compute(given, clock)
-    agrees = result == given.expected
-    text = f"{who} on one core: {'the same numbers' if agrees else 'OTHER numbers'} in {milliseconds(elapsed_s)}"
+    return compared(f"{who} on one core", result == given.expected, elapsed_s, evidence)
+
+
+def again(
+    who: str, work: Callable[[], bytes], evidence: Evidence, expected: bytes, clock: Clock = time.perf_counter
+) -> Witness:
+    """Other work of a device done again on the CPU, by `who`; `expected` is what the device had to answer."""
+    start_s = clock()
+    result = work()
+    return compared(who, result == expected, clock() - start_s, (evidence,))
+
+
+def compared(who: str, agrees: bool, elapsed_s: float | None, evidence: Sequence[Evidence]) -> Witness:
+    """What the comparison says; it speaks when the CPU came to the same.
+
+    Args:
+        who: did the same work on the CPU, for people.
+        agrees: whether its answer was that of the device.
+        elapsed_s: seconds that the CPU took; None when they were not taken.
+        evidence: of the device; the first that is right and timed tells the device's time.
+    """
+    text = f"{who}: {'the same answer' if agrees else 'ANOTHER answer'}"
+    text += "" if elapsed_s is None else f" in {milliseconds(elapsed_s)}"
     timed = next((piece for piece in evidence if piece.is_right and piece.elapsed_s), None)
-    if timed is not None and timed.elapsed_s:
+    if timed is not None and timed.elapsed_s and elapsed_s is not None:
         ratio = elapsed_s / timed.elapsed_s
         text += f"; {timed.device} took {milliseconds(timed.elapsed_s)}, {ratio:.2g} x as fast"
-    return Witness(kind=WitnessKind.COMPARISON, source="the same work on the CPU", spoke=agrees, text=text)
+    return Witness(kind=WitnessKind.COMPARISON, source=SAME_WORK, spoke=agrees, text=text)
 
 
-def compute(given: saxpy.Problem, clock: Callable[[], float]) -> tuple[str, bytes, float]:
-    """3x + y: (by what, float32, seconds). numpy where it is installed; else Python, which is 100 times slower."""
+def not_compared(reason: str) -> Witness:
+    """Why there is no comparison."""
+    return Witness(kind=WitnessKind.COMPARISON, source=SAME_WORK, spoke=False, text=reason)
+
+
+def compute(given: saxpy.Problem, clock: Clock) -> tuple[str, bytes, float]:
+    """a·x + b·y: (by what, float32, seconds). numpy where it is installed; else Python, which is 100 times slower."""
     try:
         import numpy as np
     except ImportError:
@@ -239,14 +148,14 @@ def compute(given: saxpy.Problem, clock: Callable[[], float]) -> tuple[str, byte
 
         x, y = array("f", given.x), array("f", given.y)
         start_s = clock()
-        slow = array("f", (saxpy.FACTOR * a + b for a, b in zip(x, y, strict=True)))
+        slow = array("f", (given.a * one + given.b * other for one, other in zip(x, y, strict=True)))
         return "plain Python", slow.tobytes(), clock() - start_s
-    a, b = (np.frombuffer(data, np.float32) for data in (given.x, given.y))
-    out = np.empty_like(a)
-    np.multiply(a, np.float32(saxpy.FACTOR), out=out)  # the first touch of the memory is not what is timed
+    one, other = (np.frombuffer(data, np.float32) for data in (given.x, given.y))
+    out = np.empty_like(one)
+    np.multiply(one, np.float32(given.a), out=out)  # the first touch of the memory is not what is timed
     start_s = clock()
-    np.multiply(a, np.float32(saxpy.FACTOR), out=out)
-    np.add(out, b, out=out)
+    np.multiply(one, np.float32(given.a), out=out)
+    np.add(out, other if given.b == 1 else other * np.float32(given.b), out=out)
     return "numpy", out.tobytes(), clock() - start_s
 
 

@@ -6,12 +6,19 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from probes.contract import Device, DeviceKind, Evidence, Finding, Status
+import msgspec
+
+from probes import witness
+from probes.contract import Device, DeviceKind, Evidence, Finding, Status, Witness
+from probes.host import Host
+from runners import testimony
 from runners.contract import (
     Backend,
     GenerateRequest,
+    Generation,
     LanguageSession,
     OpenOptions,
+    Placement,
     RunnerError,
     RuntimeUnavailable,
     Verdict,
@@ -101,17 +108,7 @@ def check(backend: str) -> Finding:
         "system_info": api.functions.llama_print_system_info().decode("utf-8", "replace").strip(),
     }
     version = f"{api.version} (ggml {ggml})" if ggml else api.version
-    return Finding(
-        subject=finding.subject,
-        layer=LAYER,
-        status=finding.status,
-        reason=finding.reason,
-        remedy=finding.remedy,
-        version=version,
-        devices=listed,
-        facts=facts,
-        evidence=finding.evidence,
-    )
+    return msgspec.structs.replace(finding, version=version, devices=listed, facts=facts)
 
 
 def open(model: ModelInfo, options: OpenOptions) -> LanguageSession:
@@ -187,19 +184,12 @@ def _missing(api: LlamaApi, backend: str) -> Finding:
 
 def _execute(api: LlamaApi, backend: str, device: GgmlDevice) -> Finding:
     where = f"{device.name}, {device.description}"
-    options = OpenOptions(backend=backend, context_tokens=256, threads=1)
     try:
-        session = LlamaSession(api, str(TINY), None if backend == "cpu" else device, options)
+        with witness.Watch(Host()) as watch:
+            tokens, done, placement, splits = _count(api, None if backend == "cpu" else device)
     except RunnerError as error:
-        return _finding(backend, Status.BROKEN, f"the bundled model could not be loaded on {where}: {error.reason}")
-    try:
-        request = GenerateRequest(prompt="Count:", max_tokens=32)
-        done = session.generate(request, lambda piece: None, lambda: False)
-        parts, splits = session.placement().parts, session.log.graph_splits
-    except RunnerError as error:
-        return _finding(backend, Status.BROKEN, f"the bundled model could not be run on {where}: {error.reason}")
-    finally:
-        session.close()
+        return _finding(backend, Status.BROKEN, f"the bundled model did not run on {where}: {error.reason}")
+    parts = placement.parts
     elsewhere = [part for part in parts if part.layers and part.device != device.name]
     proven = bool(parts) and not elsewhere
     evidence = Evidence(
@@ -211,6 +201,8 @@ def _execute(api: LlamaApi, backend: str, device: GgmlDevice) -> Finding:
         elapsed_s=done.timing.end_to_end_s,
         timer="host",
     )
+    api_said = testimony.by_placement(placement, proven)
+    said = watch.witnesses((evidence,), (os.getpid(),), _on_cpu(api, backend, evidence, tokens), api=api_said)
     facts = {"graph_splits": splits, "layers": {part.device: part.layers for part in parts}}
     status, reason = Status.WORKS, ""
     if done.text != ANSWER:
@@ -218,7 +210,32 @@ def _execute(api: LlamaApi, backend: str, device: GgmlDevice) -> Finding:
     elif not proven:
         found = ", ".join(f"{part.layers} on {part.device}" for part in elsewhere) or "nowhere that it tells"
         status, reason = Status.BROKEN, f"layers were asked for on {where}, and llama.cpp put {found}"
-    return _finding(backend, status, reason, evidence=(evidence,), facts=facts)
+    return _finding(backend, status, reason, evidence=(evidence,), facts=facts, witnesses=said)
+
+
+def _count(api: LlamaApi, device: GgmlDevice | None) -> tuple[list[int], Generation, Placement, int | None]:
+    """The bundled model's answer on `device`, None for the CPU: ids of tokens, answer, placement, graph splits.
+
+    Raises:
+        RunnerError: it could not be loaded or run.
+    """
+    options = OpenOptions(backend="", context_tokens=256, threads=1)
+    session = LlamaSession(api, str(TINY), device, options)
+    try:
+        done = session.generate(GenerateRequest(prompt="Count:", max_tokens=32), lambda piece: None, lambda: False)
+        return session.tokens, done, session.placement(), session.log.graph_splits
+    finally:
+        session.close()
+
+
+def _on_cpu(api: LlamaApi, backend: str, evidence: Evidence, tokens: list[int]) -> Witness:
+    """The same answer from the CPU, token by token."""
+
+    def work() -> tuple[bool, float | None]:
+        others, done, _, _ = _count(api, None)
+        return others == tokens, done.timing.end_to_end_s
+
+    return testimony.by_cpu(backend, evidence, work)
 
 
 def _finding(
@@ -228,6 +245,7 @@ def _finding(
     remedy: str = "",
     evidence: tuple[Evidence, ...] = (),
     facts: Mapping[str, object] | None = None,
+    witnesses: tuple[Witness, ...] = (),
 ) -> Finding:
     return Finding(
         subject=f"{NAME}/{backend}",
@@ -236,5 +254,6 @@ def _finding(
         reason=reason,
         remedy=remedy,
         evidence=evidence,
+        witnesses=witnesses,
         facts=facts or {},  # type: ignore[arg-type]
     )

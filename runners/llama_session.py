@@ -46,6 +46,10 @@ class LlamaSession:
         device: where the layers go; None for the CPU alone.
         options: context, threads, strict.
 
+    Attributes:
+        log: of loading.
+        tokens: ids of the last answer's tokens.
+
     Raises:
         ModelRejected: llama.cpp does not take the file.
         OutOfDeviceMemory: weights or context did not fit.
@@ -54,6 +58,7 @@ class LlamaSession:
 
     def __init__(self, api: LlamaApi, path: str, device: GgmlDevice | None, options: OpenOptions) -> None:
         self.log = LoadLog()
+        self.tokens: list[int] = []
         self._api, self._llama = api, api.functions
         self._model: Any = None
         self._context: Any = None
@@ -83,6 +88,7 @@ class LlamaSession:
         start_s = time.monotonic()
         prompt = self._prompt_tokens(request)
         self._forget()
+        self.tokens = []
         sampler = self._sampler(request)
         token_times_s: list[float] = []
         pieces: list[str] = []
@@ -280,6 +286,7 @@ class LlamaSession:
             if llama.llama_vocab_is_eog(vocabulary, token[0]):
                 return FinishReason.STOP
             token_times_s.append(time.monotonic())
+            self.tokens.append(token[0])
             show(answer.feed(self._token_bytes(token[0])))
             if answer.stopped:
                 return FinishReason.STOP

@@ -6,24 +6,20 @@ session tells its nodes' providers (see `runners/ort_profile.py`), and a provide
 
 from __future__ import annotations
 
-import contextlib
-import faulthandler
-import importlib
-import importlib.metadata
 import os
-import platform
 import shutil
-import sys
 import tempfile
 import time
 import warnings
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from probes import l4t
-from probes.contract import DeviceKind, Evidence, Finding, Status
+import msgspec
+
+from probes import witness
+from probes.contract import DeviceKind, Evidence, Finding, Status, Witness
 from probes.host import Host
+from runners import testimony
 from runners.contract import (
     Backend,
     OpenOptions,
@@ -34,7 +30,8 @@ from runners.contract import (
 )
 from runners.model import ModelInfo
 from runners.ort_accepts import verdict
-from runners.ort_errors import cause, is_no_device, missing_provider_remedy, provider_cause, remedy
+from runners.ort_errors import is_no_device, provider_cause, remedy
+from runners.ort_library import PROVIDERS, Absent, captured_stderr, installed_packages, load_library, require_provider
 from runners.ort_session import OrtSession, library_errors, translated
 from runners.tiny.make_onnx import ANSWER, INPUT
 
@@ -45,17 +42,8 @@ BACKENDS = (
     Backend(name="cuda", api="cuda", kind=DeviceKind.GPU),
     Backend(name="cpu", kind=DeviceKind.CPU),
 )
-PROVIDERS = {
-    "tensorrt": "TensorrtExecutionProvider",
-    "cuda": "CUDAExecutionProvider",
-    "cpu": "CPUExecutionProvider",
-}
-
 TINY = Path(__file__).parent / "tiny" / "tiny.onnx"
 TINY_EXECUTED = "tiny.onnx: convolution, ReLU and matrix product of 16 numbers"
-
-# The official Linux builds from 1.29 on report sessions and models to their maker, unless this is set
-NO_TELEMETRY = "ORT_DISABLE_TELEMETRY"
 
 KEY_STRICT = "session.disable_cpu_ep_fallback"
 KEY_RECORD = "session.record_ep_graph_assignment_info"
@@ -65,104 +53,6 @@ STRICT_MESSAGE = "fallback to CPU EP has been explicitly disabled"
 def accepts(model: ModelInfo) -> Verdict:
     """Whether ONNX Runtime takes the model, device apart, by format, IR version and operator sets."""
     return verdict(model)
-
-
-# --- the library ---
-
-
-def _load_library() -> Any:
-    """The `onnxruntime` package.
-
-    Raises:
-        RuntimeUnavailable: not installed, or there but not importable.
-    """
-    os.environ.setdefault(NO_TELEMETRY, "1")  # before the import: it starts then
-    try:
-        library = importlib.import_module("onnxruntime")
-    except ModuleNotFoundError as error:
-        raise _Absent(f"Python package {error.name} is not installed", "pip install 'edge-agent[onnx]'") from error
-    except ImportError as error:
-        raise RuntimeUnavailable(
-            f"onnxruntime is installed but can't be imported: {cause(str(error))}",
-            "reinstall onnxruntime for this Python and machine",
-        ) from error
-    if not hasattr(library, "InferenceSession"):
-        # uninstalling one of two packages that share the folder leaves it empty
-        raise RuntimeUnavailable(
-            "onnxruntime is only a folder without the library",
-            "pip uninstall onnxruntime onnxruntime-gpu, then install one of them",
-        )
-    return library
-
-
-class _Absent(RuntimeUnavailable):
-    """Not installed, not built in, or no such hardware: nothing is broken."""
-
-
-def _require_provider(library: Any, backend: str) -> str:
-    """The provider's name for `backend`.
-
-    `get_available_providers()` is what was compiled in, so it is good for one thing: to tell what is *not* there.
-    """
-    if backend not in PROVIDERS:
-        raise RuntimeUnavailable(
-            f"ONNX Runtime has no backend {backend!r} here", f"choose one of {', '.join(PROVIDERS)}"
-        )
-    provider = PROVIDERS[backend]
-    if provider in library.get_available_providers():
-        return provider
-    packages = _installed_packages()
-    reason = f"{' and '.join(packages) or 'this build of ONNX Runtime'} {library.__version__} has no {provider}"
-    if len(packages) > 1:
-        raise _Absent(
-            f"{reason}: the packages overwrite each other",
-            f"pip uninstall {' '.join(packages)}, then install onnxruntime-gpu alone",
-        )
-    l4t_major = l4t.major(l4t.read_release(Host()))
-    advice = missing_provider_remedy(backend, platform.machine(), sys.version_info[:2], l4t_major)
-    raise _Absent(reason, advice)
-
-
-def _installed_packages() -> list[str]:
-    """The distributions installed here that bring the module `onnxruntime`."""
-    known = (
-        "onnxruntime",
-        "onnxruntime-gpu",
-        "onnxruntime-webgpu",
-        "onnxruntime-directml",
-        "onnxruntime-openvino",
-    )
-    found = []
-    for name in known:
-        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-            importlib.metadata.version(name)
-            found.append(name)
-    return found
-
-
-@contextlib.contextmanager
-def _captured_stderr() -> Iterator[list[str]]:
-    """Collects what native code writes to stderr: the only place where it says why a provider is missing.
-
-    For the short time of a load, in a worker or check child: all threads of the process write into it meanwhile. The
-    dump of a crash still goes where somebody reads it.
-    """
-    told: list[str] = []
-    dumps = faulthandler.is_enabled()
-    with tempfile.TemporaryFile() as file:
-        saved = os.dup(2)
-        try:
-            if dumps:
-                faulthandler.enable(saved)
-            os.dup2(file.fileno(), 2)
-            yield told
-        finally:
-            os.dup2(saved, 2)
-            if dumps:
-                faulthandler.enable(2)
-            os.close(saved)
-            file.seek(0)
-            told.append(file.read(1 << 16).decode("utf-8", "replace"))
 
 
 # --- the check ---
@@ -176,18 +66,32 @@ def check(backend: str) -> Finding:
     """
     version = ""
     try:
-        version = str(_load_library().__version__)
-        answer, elapsed_s, placement = _execute_tiny(backend)
+        version = str(load_library().__version__)
+        with witness.Watch(Host()) as watch:
+            answer, elapsed_s, placement = _execute_tiny(backend)
     except RunnerError as error:
         return Finding(
             subject=f"{NAME}/{backend}",
             layer=LAYER,
-            status=Status.ABSENT if isinstance(error, _Absent) else Status.BROKEN,
+            status=Status.ABSENT if isinstance(error, Absent) else Status.BROKEN,
             reason=error.reason,
             remedy=error.remedy,
             version=version,
         )
-    return _judged(backend, version, answer, elapsed_s, placement)
+    finding = _judged(backend, version, answer, elapsed_s, placement)
+    api = testimony.by_placement(placement, finding.evidence[0].device_kind is not DeviceKind.UNKNOWN)
+    said = watch.witnesses(finding.evidence, (os.getpid(),), _on_cpu(backend, finding.evidence[0], answer), api=api)
+    return msgspec.structs.replace(finding, witnesses=said)
+
+
+def _on_cpu(backend: str, evidence: Evidence, answer: tuple[float, ...]) -> Witness:
+    """The same output from the CPU's own provider, to the digits that are compared."""
+
+    def work() -> tuple[bool, float]:
+        other, elapsed_s, _ = _execute_tiny("cpu")
+        return other == answer, elapsed_s
+
+    return testimony.by_cpu(backend, evidence, work)
 
 
 def _execute_tiny(backend: str) -> tuple[tuple[float, ...], float, Placement]:
@@ -231,7 +135,7 @@ def _judged(backend: str, version: str, answer: tuple[float, ...], elapsed_s: fl
         reason=reason,
         version=version,
         facts={
-            "packages": _installed_packages(),
+            "packages": installed_packages(),
             "nodes": sum(part.nodes or 0 for part in placement.parts),
             "placement_source": placement.source,
         },
@@ -259,8 +163,8 @@ def open(model: ModelInfo, options: OpenOptions) -> OrtSession:
         RuntimeUnavailable: the library or the backend is not usable, or a strict load finds nodes for the CPU.
         OutOfDeviceMemory: there is not enough memory for it.
     """
-    library = _load_library()
-    provider = _require_provider(library, options.backend)
+    library = load_library()
+    provider = require_provider(library, options.backend)
     strict = options.strict and provider != PROVIDERS["cpu"]
     session, stderr = _create(library, model, options, strict)
     refused = session is None
@@ -268,7 +172,7 @@ def open(model: ModelInfo, options: OpenOptions) -> OrtSession:
         session, stderr = _create(library, model, options, strict=False)
     if session is None or provider not in session.get_providers():
         why = provider_cause(stderr) or "it does not say why"
-        kind = _Absent if is_no_device(why) else RuntimeUnavailable
+        kind = Absent if is_no_device(why) else RuntimeUnavailable
         raise kind(f"ONNX Runtime {library.__version__} could not start {provider}: {why}", remedy(stderr))
     opened = OrtSession(session, model, profiling=not _can_record(library))
     if not refused:
@@ -292,7 +196,7 @@ def _create(library: Any, model: ModelInfo, options: OpenOptions, strict: bool) 
     settings = _settings(library, options, strict)
     failure: Exception | None = None
     session = None
-    with _captured_stderr() as told, warnings.catch_warnings():
+    with captured_stderr() as told, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about providers that are not built in: those were refused by name
         try:
             session = library.InferenceSession(

@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from hil.expectation import Machine, boards, choose, load
+from hil.expectation import Machine, Promise, boards, choose, load
 from hil.results import kcidb, kcidb_path, table
 from hil.target import PROJECT, LocalTarget, Recorded, TargetUnreachable, find_file, parse_machine
 from hil.verdicts import Completed, Result, Verdict
@@ -60,6 +60,14 @@ def test_a_file_is_called_like_its_board_and_promises_something_about_everything
     expectation = load(board)
     assert expectation.board == board
     assert set(expectation.backends) == checks
+
+
+@pytest.mark.parametrize("board", boards())
+def test_what_is_promised_to_work_on_a_gpu_is_promised_as_such(board: str) -> None:
+    on_gpu = {name for name, file in probe_files(None).items() if file.uses_gpu}
+    promised = load(board).backends
+    nowhere = {name for name in on_gpu if promised[name].expect is Promise.WORKS and not promised[name].device_kind}
+    assert nowhere == set()
 
 
 def test_a_misspelt_key_in_a_file_is_named(tmp_path: Path) -> None:

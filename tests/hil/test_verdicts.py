@@ -7,19 +7,46 @@ import pytest
 
 from hil.expectation import Expectation, Expected, ExpectedRun, Match, Promise
 from hil.verdicts import Completed, Result, Verdict, judge, judge_run, verdicts
-from probes.contract import CapabilityReport, DeviceIdentity, DeviceKind, Evidence, Finding, Status
+from probes.contract import (
+    CapabilityReport,
+    DeviceIdentity,
+    DeviceKind,
+    Evidence,
+    Finding,
+    Status,
+    Witness,
+    WitnessKind,
+)
 
 WORKS, ABSENT, OPTIONAL = Promise.WORKS, Promise.ABSENT, Promise.OPTIONAL
 PASS, FAIL, MISS, SKIP = Result.PASS, Result.FAIL, Result.MISS, Result.SKIP
-GPU, CPU = DeviceKind.GPU, DeviceKind.CPU
+GPU, CPU, NPU = DeviceKind.GPU, DeviceKind.CPU, DeviceKind.NPU
+API, COUNTERS, COMPARISON = WitnessKind.API, WitnessKind.COUNTERS, WitnessKind.COMPARISON
 
 
 def executed(kind: DeviceKind, value: str = "4") -> Evidence:
     return Evidence(executed="2 + 2", device="a device", device_kind=kind, value=value, expected="4")
 
 
-def finding(status: Status, *evidence: Evidence, subject: str = "vulkan", reason: str = "the reason") -> Finding:
-    return Finding(subject=subject, layer=2, status=status, reason=reason, evidence=evidence)
+def said(kind: WitnessKind, spoke: bool = True) -> Witness:
+    return Witness(kind=kind, source=f"the {kind.value}", spoke=spoke, text="words" if spoke else "its reason")
+
+
+def finding(
+    status: Status,
+    *evidence: Evidence,
+    subject: str = "vulkan",
+    reason: str = "the reason",
+    witnesses: tuple[Witness, ...] = (said(API), said(COMPARISON)),
+) -> Finding:
+    return Finding(
+        subject=subject,
+        layer=2,
+        status=status,
+        reason=reason,
+        evidence=evidence,
+        witnesses=witnesses if evidence else (),
+    )
 
 
 def report(*findings: Finding) -> CapabilityReport:
@@ -67,6 +94,36 @@ def test_a_promise_and_a_finding_make(
     verdict = judge(Expected(expect=promise, device_kind=kind), found)
     assert verdict.result is result
     assert words in verdict.reason
+
+
+@pytest.mark.parametrize(
+    ("kind", "witnesses", "result", "words"),
+    [
+        (GPU, (said(API), said(COMPARISON)), PASS, "executed on the gpu"),
+        (GPU, (said(API, False), said(COUNTERS), said(COMPARISON)), PASS, "executed on the gpu"),
+        (GPU, (said(API), said(COMPARISON, False)), FAIL, "only api testifies (the comparison: its reason)"),
+        (
+            GPU,
+            (said(COUNTERS), said(COUNTERS), said(API, False)),
+            FAIL,
+            "only counters testifies (the api: its reason)",
+        ),
+        (GPU, (said(API), said(API)), FAIL, "only api testifies (no other was asked)"),
+        (GPU, (), FAIL, "nobody testifies"),
+        (NPU, (said(API), said(COMPARISON)), PASS, "executed on the npu"),
+        (NPU, (said(API), said(COUNTERS, False)), FAIL, "said to work on the npu"),
+        (CPU, (said(API), said(COUNTERS, False)), PASS, "executed on the cpu"),
+    ],
+)
+def test_two_kinds_of_witnesses_must_speak_for_an_accelerator(
+    kind: DeviceKind, witnesses: tuple[Witness, ...], result: Result, words: str
+) -> None:
+    found = finding(Status.WORKS, executed(kind), witnesses=witnesses)
+    for promised in (kind, None):
+        verdict = judge(Expected(expect=WORKS, device_kind=promised), found)
+        assert verdict.result is result
+        if promised or result is FAIL:
+            assert words in verdict.reason
 
 
 def test_a_board_that_is_not_reached_is_missed_and_never_skipped() -> None:

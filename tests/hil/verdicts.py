@@ -18,6 +18,7 @@ from runners.contract import Placement
 
 DEVICE = "device"  # subject of the verdict on the board itself
 EXIT_NOT_ON_ACCELERATOR = 3
+WITNESSES = 2  # of the three kinds, at least, for what an accelerator is said to have done
 
 
 class Result(enum.Enum):
@@ -138,6 +139,8 @@ def judge_evidence(expected: Expected, finding: Finding) -> Verdict:
             reason = f"said to work, but {evidence.executed} answered {evidence.value!r}, not {evidence.expected!r}"
             return verdict(finding, Result.FAIL, reason)
     wanted, proven = expected.device_kind, finding.device_kind
+    if wanted in (None, proven) and (doubt := judge_witnesses(finding)):
+        return verdict(finding, Result.FAIL, doubt)
     if wanted is None:
         return verdict(finding, Result.PASS, finding.version or "works")
     if proven is DeviceKind.UNKNOWN:
@@ -149,6 +152,18 @@ def judge_evidence(expected: Expected, finding: Finding) -> Verdict:
     else:
         reason = f"promised on the {wanted.value}, but the evidence is from the {proven.value}"
     return verdict(finding, Result.FAIL, reason)
+
+
+def judge_witnesses(finding: Finding) -> str:
+    """Why an accelerator's work is to be doubted: fewer than two kinds of witnesses spoke; "" when it need not be."""
+    if finding.device_kind not in (DeviceKind.GPU, DeviceKind.NPU):
+        return ""
+    spoke = {said.kind for said in finding.witnesses if said.spoke}
+    if len(spoke) >= WITNESSES:
+        return ""
+    who = f"only {', '.join(kind.value for kind in spoke)}" if spoke else "nobody"
+    silent = "; ".join(f"{said.source}: {said.text}" for said in finding.witnesses if not said.spoke)
+    return f"said to work on the {finding.device_kind.value}, but {who} testifies ({silent or 'no other was asked'})"
 
 
 def verdict(finding: Finding, result: Result, reason: str) -> Verdict:

@@ -55,7 +55,8 @@ def test_any_words_of_a_loader_name_a_major_or_none(said: str) -> None:
 
 
 def test_the_answer_is_the_sum_and_none_of_its_parts() -> None:
-    x, y, total = (array("f", data) for data in cudnn.inputs())
+    given = cudnn.problem()
+    x, y, total = (array("f", data) for data in (given.x, given.y, given.expected))
     assert [a + 2 * b for a, b in zip(x, y, strict=True)] == list(total)
     assert not set(total) & set(x)
     assert len(set(total)) == cudnn.WIDTH
@@ -92,7 +93,7 @@ def test_a_cudnn_for_a_newer_cuda_is_the_cause_of_its_failure_but_not_within_a_m
 
 def test_a_library_of_that_name_that_is_none_is_broken(tmp_path: Path) -> None:
     path = compile_c("int nothing;", tmp_path / "libcudnn.so.9")
-    finding = cudnn._execute(ctypes.CDLL(str(path)), Gpu(problem="no libcuda"), {})
+    finding = cudnn._execute(Host(), ctypes.CDLL(str(path)), Gpu(problem="no libcuda"), {})
     assert finding.status is Status.BROKEN
     assert "has no cudnnGetVersion" in finding.reason
 

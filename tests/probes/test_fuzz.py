@@ -32,6 +32,7 @@ from probes import (
     cudnn,
     devicetree,
     dpkg,
+    gpu_counters,
     hardware,
     icd,
     jetpack_parts,
@@ -44,7 +45,6 @@ from probes import (
     tenants,
     video_codec,
     vulkaninfo,
-    witness,
 )
 from probes.host import PART_BYTES
 from probes.listing import FOLDER
@@ -200,7 +200,7 @@ PARSERS = (
     Parser(function=video_codec.parse_gst_elements, texts=(GST,)),
     Parser(function=vulkaninfo.parse_failure, sample=("DT-14/",)),
     Parser(function=vulkaninfo.parse_summary, sample=("DT-14/",)),
-    Parser(function=witness.parse_nvmap_clients, texts=(NVMAP,)),
+    Parser(function=gpu_counters.parse_nvmap_clients, texts=(NVMAP,)),
 )
 NAMES = [parser.name for parser in PARSERS]
 OF_TEXT = [parser for parser in PARSERS if not parser.takes_number]

@@ -141,10 +141,6 @@ def test_a_clock_that_was_never_set_is_told(monkeypatch: pytest.MonkeyPatch) -> 
     assert "set-ntp" in finding.remedy
 
 
-def test_the_kernel_is_asked() -> None:
-    assert timekeeping.kernel_synchronised() in (True, False)
-
-
 def test_who_sets_the_clock_is_named(tmp_path: Path) -> None:
     host = build_files(tmp_path, {"/proc/12/comm": "systemd-timesyn\n", "/proc/13/comm": "bash\n"})
     assert timekeeping.running(host) == ["systemd-timesyncd"]

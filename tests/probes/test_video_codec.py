@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from probes import video_clip, video_codec
-from probes.contract import DeviceKind, Status
+from probes.contract import DeviceKind, Status, WitnessKind
 from probes.host import Host
 from probes.video_codec import Engine
 from tests.probes.test_cuda import compile_c
@@ -144,7 +144,7 @@ def test_a_clip_is_really_coded_and_comes_back_and_nothing_is_left(
     if not shutil.which("ffmpeg"):
         pytest.skip("no ffmpeg: no clip was coded")
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    done = video_clip.code(Host(), "libx264", "h264")
+    done = video_clip.code(Host(), *video_clip.SOFTWARE).evidence
     assert done.is_right, done.value
     assert done.device_kind is DeviceKind.CPU  # a software codec is never taken for NVIDIA's
     assert os.listdir(tmp_path) == []
@@ -153,14 +153,54 @@ def test_a_clip_is_really_coded_and_comes_back_and_nothing_is_left(
 def test_an_engine_that_does_not_open_is_told_in_ffmpegs_first_words() -> None:
     if not shutil.which("ffmpeg"):
         pytest.skip("no ffmpeg: it could not refuse")
-    done = video_clip.code(Host(), "h264_nvenc", "h264_cuvid")
+    done = video_clip.code(Host(), *BOTH).evidence
     if done.is_right:
         pytest.skip("this machine has an NVENC: nothing was refused")
     assert done.value.startswith("failed: ")
 
 
+# A FAKE ffmpeg: its "codecs" copy the clip, so that what is asked of witnesses is seen without NVIDIA's engines.
+FAKE_FFMPEG = """#!/bin/sh
+case "$*" in *WITHOUT*) echo "Unknown encoder" >&2; exit 1;; esac
+while [ $# -gt 1 ]; do [ "$1" = -i ] && from=$2; shift; done
+exec cp "$from" "$1"
+"""
+
+
+def fake_ffmpeg(folder: Path, without: str = "nosuchcodec") -> Host:
+    path = folder / "ffmpeg"
+    path.write_text(FAKE_FFMPEG.replace("WITHOUT", without))
+    path.chmod(0o755)
+    return Host(environ={"PATH": f"{folder}:{os.environ['PATH']}"})
+
+
+def test_a_coded_clip_names_its_witnesses_by_ffmpegs_processes(tmp_path: Path) -> None:
+    coded = video_clip.code(fake_ffmpeg(tmp_path), *BOTH)
+    assert len(set(coded.pids)) == 2
+    assert os.getpid() not in coded.pids
+    finding = video_codec._code(fake_ffmpeg(tmp_path), {})
+    assert (finding.status, finding.device_kind) == (Status.WORKS, DeviceKind.GPU)
+    said = [(witness.kind, witness.spoke) for witness in finding.witnesses]
+    assert said[0] == (WitnessKind.API, False)
+    assert [kind for kind, _ in said[1:-1]] == [WitnessKind.COUNTERS] * 4
+    assert said[-1] == (WitnessKind.COMPARISON, True)
+    assert "NVENC and NVDEC took" in finding.witnesses[-1].text
+
+
+def test_an_ffmpeg_without_codecs_of_its_own_can_not_compare(tmp_path: Path) -> None:
+    finding = video_codec._code(fake_ffmpeg(tmp_path, "libx264"), {})
+    assert finding.status is Status.WORKS
+    assert not finding.witnesses[-1].spoke
+    assert finding.witnesses[-1].text == "ffmpeg with libx264 and h264 failed: Unknown encoder"
+
+
+def test_a_clip_that_did_not_come_back_has_no_witnesses(tmp_path: Path) -> None:
+    finding = video_codec._code(fake_ffmpeg(tmp_path, "h264_nvenc"), {})
+    assert (finding.status, finding.witnesses) == (Status.BROKEN, ())
+
+
 def test_no_ffmpeg_is_told(tmp_path: Path) -> None:
-    done = video_clip.code(Host(environ={"PATH": str(tmp_path)}), "h264_nvenc", "h264_cuvid")
+    done = video_clip.code(Host(environ={"PATH": str(tmp_path)}), *BOTH).evidence
     assert done.value == "failed: ffmpeg: not found" or done.value.startswith("failed: ")
     assert not done.is_right
 

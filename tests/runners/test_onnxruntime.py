@@ -99,8 +99,8 @@ def test_a_type_that_numpy_lacks_leaves_the_placement_to_the_first_run(
 
 def test_a_crash_while_a_model_is_loaded_is_still_told() -> None:
     code = (
-        "import faulthandler, os; from runners import onnxruntime; faulthandler.enable();"
-        "told = onnxruntime._captured_stderr(); told.__enter__(); os.abort()"
+        "import faulthandler, os; from runners import ort_library; faulthandler.enable();"
+        "told = ort_library.captured_stderr(); told.__enter__(); os.abort()"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60)
     assert "Fatal Python error: Aborted" in done.stderr
