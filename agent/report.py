@@ -96,12 +96,13 @@ def still_true(kept: CapabilityReport | None, checks: Iterable[Check], host: Hos
     if kept is None or kept.schema_version != SCHEMA_VERSION:
         return []
     before = {finding.subject: finding for finding in kept.findings}
-    true = []
+    true: list[Finding] = []
+    known: dict[str, bytes] = {}
     for check in checks:
         finding = before.get(check.subject)
         if finding is None or finding.status not in (Status.WORKS, Status.ABSENT) or finding.layer != check.layer:
             continue
-        if finding.ground and finding.ground == ground(host, check.rests_on):
+        if finding.ground and finding.ground == ground(host, check.rests_on, known):
             true.append(finding)
     return true
 

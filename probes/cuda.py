@@ -20,7 +20,7 @@ from probes.cudadriver import CudaDriver, CudaError, DeviceInfo, SymbolMissing
 from probes.host import Host
 
 LAYER = 2
-RESTS_ON = ("driver", "l4t", "nodes", "cuda_libraries")
+RESTS_ON = ("driver", "pci", "l4t", "nodes", "libcuda", "python")
 USES_GPU = True
 GROUP_NODES = {
     "video": (

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from probes.ground import PARTS
+from probes.ground_table import PARTS
 
 PROBE_PATH = "EDGE_AGENT_PROBE_PATH"  # folders with more probes, separated by ":"
 FOLDER = Path(__file__).parent
@@ -34,8 +34,8 @@ class ProbeFile(msgspec.Struct, frozen=True, kw_only=True):
         cost_s: seconds it is thought to take: its `COST_S`; the longest is started first.
         deadline_s: its `DEADLINE_S`, seconds; None for the usual one.
         memory_mib: its `MEMORY_MIB`, what it may use; None for the usual limit.
-        rests_on: its `RESTS_ON`, parts of `probes.ground` on which its answer rests; empty for a reading, which is
-            taken anew each time.
+        rests_on: its `RESTS_ON`, parts of `probes.ground_table` on which its answer rests; empty for a reading, which
+            is taken anew each time.
         uses_gpu: its `USES_GPU`: it executes something on a GPU where there is one, and only one such runs at a time.
         problem: why it can't be one; "" when nothing stands against it. It is listed all the same, and answers BROKEN.
     """

@@ -11,13 +11,15 @@ from runners.registry import runners
 
 DEADLINE_S = 90.0  # a driver's first use compiles its kernels: 10 s for llama.cpp on lavapipe, more on a small board
 COST_S = 2.0
-RESTS_ON = ("driver", "l4t", "nodes", "python")
-API_PARTS: Mapping[str, tuple[str, ...]] = {  # what each backend adds to that
-    "cpu": (),
-    "cuda": ("cuda_libraries", "cudnn_libraries"),
-    "tensorrt": ("cuda_libraries", "cudnn_libraries", "tensorrt_libraries"),
-    "vulkan": ("vulkan", "vulkan_libraries"),
+GPU_PARTS = ("driver", "pci", "l4t", "nodes", "python")
+CUDA_PARTS = (*GPU_PARTS, "libcuda", "cuda_libraries", "cudnn_libraries")
+RESTS_ON: Mapping[str, tuple[str, ...]] = {  # by backend
+    "cpu": ("python",),
+    "cuda": CUDA_PARTS,
+    "tensorrt": (*CUDA_PARTS, "tensorrt", "tensorrt_libraries"),
+    "vulkan": (*GPU_PARTS, "mesa", "vulkan", "vulkan_libraries"),
 }
+RESTS_ON_USUALLY = (*GPU_PARTS, "packages")
 MEMORY_BYTES = 6 << 30  # what is resident of cuBLAS, cuDNN and TensorRT's builder counts as well
 
 
@@ -38,7 +40,7 @@ def runner_checks() -> list[Check]:
             deadline_s=DEADLINE_S,
             memory_bytes=MEMORY_BYTES,
             cost_s=COST_S,
-            rests_on=RESTS_ON + API_PARTS.get(backend.name, ("packages",)),
+            rests_on=RESTS_ON.get(backend.name, RESTS_ON_USUALLY),
             uses_gpu=backend.name != "cpu",
         )
         for subject, (runner, backend) in backends().items()
