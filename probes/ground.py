@@ -179,23 +179,17 @@ def manifests(host: Host, part: str) -> Iterator[str]:
 def libraries(host: Host, patterns: Iterable[str]) -> Iterator[str]:
     """Where libraries of these names lie on this machine: in the usual folders, and where the loader looks besides."""
     wanted = "|".join(map(fnmatch.translate, patterns))
+    is_wanted = re.compile(wanted).match
     folders = [folder for pattern in LIBRARY_FOLDERS for folder in host.glob(pattern)]
     folders += [folder for folder in host.environ.get("LD_LIBRARY_PATH", "").split(":") if folder.startswith("/")]
     for folder in dict.fromkeys(folders):
         place = str(host.path(folder))
-        with contextlib.suppress(OSError):
-            yield from (f"{place}/{name}" for name in named_so(place, os.stat(place).st_mtime_ns, wanted))
+        yield from (f"{place}/{name}" for name in host.names(folder, "*.so*") if is_wanted(name))
     with contextlib.suppress(OSError):
         cache = str(host.path(LOADER_CACHE))
         for path in cached_libraries(cache, os.stat(cache).st_mtime_ns, wanted):
             if path.rpartition("/")[0] not in folders:
                 yield str(host.path(path))
-
-
-@functools.lru_cache(256)
-def named_so(folder: str, _changed_ns: int, wanted: str) -> tuple[str, ...]:
-    """The names in a folder that match; kept until the folder changes: many checks ask for the same."""
-    return tuple(sorted(filter(re.compile(wanted).match, os.listdir(folder))))
 
 
 @functools.lru_cache(64)

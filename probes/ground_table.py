@@ -73,7 +73,7 @@ FILES: Mapping[str, tuple[str, ...]] = {
     "mesa": ("/usr/share/drirc.d/*", "/etc/drirc", "$HOME/.drirc"),
     "tensorrt": ("/usr/src/tensorrt/bin/trtexec", "/usr/lib/python3*/dist-packages/tensorrt*"),
     "video_commands": ("$DATA/gstreamer-1.0/plugins/*",),
-    "packages": ("/var/lib/dpkg/status",),
+    "packages": ("/var/lib/dpkg/status", "/var/lib/dpkg/updates/[0-9]*"),
     "cdi": ("/etc/cdi/*", "/run/cdi/*", "/var/run/cdi/*"),
     "container_runtime": (
         "/etc/nvidia-container-runtime/*",

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import platform
 import re
-from importlib import resources
+from pathlib import Path
 
 import msgspec
 
@@ -45,7 +45,7 @@ class ReleaseTable(msgspec.Struct, frozen=True, kw_only=True):
 
 def read_table() -> ReleaseTable:
     """The bundled table of releases."""
-    data = resources.files("probes").joinpath("jetpack_releases.json").read_bytes()
+    data = Path(__file__).with_name("jetpack_releases.json").read_bytes()
     return msgspec.json.decode(data, type=ReleaseTable)
 
 

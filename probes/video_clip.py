@@ -6,7 +6,6 @@ order, and none may be missing. A decoder that repeats frames, or shows none, is
 
 from __future__ import annotations
 
-import tempfile
 from pathlib import Path
 
 from probes.contract import DeviceKind, Evidence
@@ -78,6 +77,8 @@ def code(host: Host, encoder: str, decoder: str) -> Evidence:
 
 
 def _coded(host: Host, encoder: str, decoder: str) -> str:
+    import tempfile
+
     with tempfile.TemporaryDirectory(prefix="edge-agent-") as folder:
         raw, coded, back = (str(Path(folder) / name) for name in ("raw.yuv", "clip.h264", "back.yuv"))
         Path(raw).write_bytes(frames())

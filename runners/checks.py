@@ -6,8 +6,7 @@ import sys
 from collections.abc import Mapping
 
 from probes.isolation import Check
-from runners.contract import Backend, Runner
-from runners.registry import runners
+from runners.registry import listed
 
 DEADLINE_S = 90.0  # a driver's first use compiles its kernels: 10 s for llama.cpp on lavapipe, more on a small board
 COST_S = 2.0
@@ -23,11 +22,9 @@ RESTS_ON_USUALLY = (*GPU_PARTS, "packages")
 MEMORY_BYTES = 6 << 30  # what is resident of cuBLAS, cuDNN and TensorRT's builder counts as well
 
 
-def backends() -> Mapping[str, tuple[Runner, Backend]]:
-    """Every runner with each of its backends, by the subject of the finding: "llama_cpp/cuda"."""
-    return {
-        f"{name}/{backend.name}": (runner, backend) for name, runner in runners().items() for backend in runner.BACKENDS
-    }
+def subjects() -> list[tuple[str, int, str]]:
+    """Subject, layer and backend of each check; no runner is imported for it."""
+    return [(f"{one.name}/{backend}", one.layer, backend) for one in listed() for backend in one.backends]
 
 
 def runner_checks() -> list[Check]:
@@ -35,13 +32,13 @@ def runner_checks() -> list[Check]:
     return [
         Check(
             subject=subject,
-            layer=runner.LAYER,
+            layer=layer,
             argv=(sys.executable, "-m", "runners", subject, "--child"),
             deadline_s=DEADLINE_S,
             memory_bytes=MEMORY_BYTES,
             cost_s=COST_S,
-            rests_on=RESTS_ON.get(backend.name, RESTS_ON_USUALLY),
-            uses_gpu=backend.name != "cpu",
+            rests_on=RESTS_ON.get(backend, RESTS_ON_USUALLY),
+            uses_gpu=backend != "cpu",
         )
-        for subject, (runner, backend) in backends().items()
+        for subject, layer, backend in subjects()
     ]

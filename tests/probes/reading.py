@@ -56,6 +56,13 @@ class ReadingHost(Host):
         self.asked.add(("path", pattern))
         return super().glob(pattern)
 
+    def names(self, folder: str, pattern: str) -> list[str]:
+        asked = {*self.asked}
+        found = super().names(folder, pattern)
+        self.asked &= asked  # the folder alone is nothing
+        self.asked.add(("path", f"{folder}/{pattern}"))
+        return found
+
     def run(self, argv: list[str], timeout_s: float = 10.0) -> CommandResult:
         if self.executes:
             self.asked.add(("command", argv[0]))

@@ -66,6 +66,7 @@ def covered(kind: str, name: str, parts: set[str]) -> bool:
         or is_in_stdlib(name)
         or ("python" in parts and is_in_python(name))
         or is_library_of(name, parts)
+        or (name in LIBRARY_FOLDERS and any(LIBRARIES.get(part) for part in parts))
     )
 
 
