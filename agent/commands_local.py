@@ -19,14 +19,10 @@ from agent.report import survey_report
 from probes.contract import SCHEMA_VERSION, CapabilityReport, DeviceKind, Finding
 from probes.host import Host
 from runners.contract import RunnerError
-from runners.formats.gguf import printable
-from runners.inspect import inspect
-from runners.model import ModelInfo
-from runners.registry import runners
-from runners.route import plan as make_plan
 
 if TYPE_CHECKING:
     from agent.running import RunOptions, RunOutcome
+    from runners.model import ModelInfo
 
 REPORT_LIMIT_BYTES = 16 << 20
 
@@ -47,6 +43,8 @@ def fail_with(error: RunnerError, as_json: bool) -> int:
     code = EXIT_NOT_ON_ACCELERATOR if error.code == "not_on_gpu" else EXIT_FAILED
     if as_json:
         print_line({"error": {"code": error.code, "reason": error.reason, "remedy": error.remedy}})
+    from runners.formats.gguf import printable
+
     told = error.reason + (f"\n  → {error.remedy}" if error.remedy else "")
     click.echo(f"edge-agent: {printable(told)}", err=True)
     return code
@@ -109,6 +107,8 @@ def report_for(model: ModelInfo, quiet: bool, root: str = "/", saved: str | None
     """
     if saved is not None:
         return load_report(saved)
+    from runners.registry import runners
+
     subjects = ["hardware", "jetpack", "memory"]
     for name, runner in runners().items():
         if runner.accepts(model).accepted:
@@ -132,6 +132,9 @@ def run_plan(
     context_tokens: int | None,
 ) -> int:
     """Show every road; 1 when none is open, 3 when none is open on the GPU that was demanded."""
+    from runners.inspect import inspect
+    from runners.route import plan as make_plan
+
     check_runtime(runtime)
     try:
         info = inspect(model)
@@ -155,6 +158,8 @@ def run_plan(
 
 def check_runtime(runtime: str) -> None:
     """End with 2 for a runtime that no runner is for."""
+    from runners.registry import runners
+
     if runtime and runtime not in runners():
         fail(f"no runtime is called {runtime!r}; there are: {', '.join(runners())}", EXIT_USAGE)
 
@@ -165,6 +170,7 @@ def check_runtime(runtime: str) -> None:
 def run_model(model: str, inputs: Sequence[str], *, as_json: bool, report_path: str | None, **options: Any) -> int:
     """Run a prompt or images through a model; show the answer, the proof and the figures."""
     from agent.running import LANGUAGE_TASKS, RunOptions
+    from runners.inspect import inspect
 
     check_runtime(options["runtime"])
     run_options = RunOptions(
@@ -241,6 +247,7 @@ def run_images(
     """Print one line per image as it is answered; with --json as JSON lines, the last of which is the outcome."""
     from agent import show
     from agent.running import run_vision
+    from runners.formats.gguf import printable
     from runners.messages import Classify
     from runners.vision.inputs import expand
 

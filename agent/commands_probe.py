@@ -16,7 +16,6 @@ from agent.report import known_subjects, survey_report
 from probes.contract import CapabilityReport, Status
 from probes.host import Host
 from runners.contract import RunnerError
-from runners.formats.gguf import printable
 
 
 class ProbeOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,13 +59,15 @@ def run_probe(subjects: Sequence[str], options: ProbeOptions) -> int:
 
 def trouble(sentence: str) -> int:
     """Say what failed."""
+    from runners.formats.gguf import printable
+
     click.echo(f"edge-agent: {printable(sentence)}", err=True)
     return EXIT_FAILED
 
 
 def check_usage(subjects: Sequence[str], options: ProbeOptions) -> None:
     """End with 2 for what can't be meant."""
-    known = known_subjects()
+    known = known_subjects() if subjects else []
     unknown = [subject for subject in subjects if subject not in known]
     if unknown:
         fail(f"no check is called {unknown[0]!r}; there are: {', '.join(known)}", EXIT_USAGE)
@@ -167,6 +168,7 @@ def show(report: CapabilityReport, options: ProbeOptions, old: CapabilityReport 
 def show_changes(old: CapabilityReport, new: CapabilityReport, as_json: bool) -> int:
     """What has changed, in words; returns how many changes there are."""
     from agent.diff import changes
+    from runners.formats.gguf import printable
 
     found = changes(old, new)
     if as_json:
@@ -182,6 +184,7 @@ def show_changes(old: CapabilityReport, new: CapabilityReport, as_json: bool) ->
 def watch(report: CapabilityReport, subjects: Sequence[str], options: ProbeOptions) -> int:
     """Show the report, then each change as it is seen, until Ctrl-C; only what may have changed is executed again."""
     from agent.diff import changes
+    from runners.formats.gguf import printable
 
     assert options.watch_s is not None
     if options.as_json:

@@ -6,12 +6,12 @@ import os
 import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
-from agent.config import Config
-from agent.durable import write_durably
-from agent.topics import TopicError, check_level
+if TYPE_CHECKING:
+    from agent.config import Config
 
 FILE_NAME = "device-id.json"
 SERIAL_FILES = (  # the first two are L4T's, the others a PC's
@@ -76,6 +76,9 @@ def first_serial(read: Callable[[str], str | None]) -> str:
 
 def made_up(path: Path, hardware: str) -> tuple[str, str]:
     """The name kept at `path`, or a new one: on the first start, and on other hardware (a cloned image)."""
+    from agent.durable import write_durably
+    from agent.topics import TopicError, check_level
+
     try:
         kept = msgspec.json.decode(path.read_bytes(), type=Kept)
         check_level(kept.device_id, "the device id")

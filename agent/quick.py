@@ -21,9 +21,9 @@ def quick_report(host: Host, subjects: Sequence[str] = ()) -> CapabilityReport:
     Raises:
         KeyError: a subject is not known.
     """
-    checks = all_checks(host)
-    wanted = [checks[subject] for subject in subjects] if subjects else list(checks.values())
     files = probe_files(host.environ or None)
+    checks = all_checks(host, files)
+    wanted = [checks[subject] for subject in subjects] if subjects else list(checks.values())
 
     def read(subject: str, layer: int) -> Finding:
         try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -16,7 +16,7 @@ from probes.diagnose import diagnose_all, merged_facts
 from probes.ground import ground
 from probes.host import RECORDED, Host
 from probes.isolation import Check, probe_check
-from probes.listing import probe_files
+from probes.listing import ProbeFile, probe_files
 from probes.survey import survey
 from probes.wall_clock import synchronised
 
@@ -96,12 +96,13 @@ def still_true(kept: CapabilityReport | None, checks: Iterable[Check], host: Hos
     if kept is None or kept.schema_version != SCHEMA_VERSION:
         return []
     before = {finding.subject: finding for finding in kept.findings}
-    true = []
+    true: list[Finding] = []
+    known: dict[str, bytes] = {}
     for check in checks:
         finding = before.get(check.subject)
         if finding is None or finding.status not in (Status.WORKS, Status.ABSENT) or finding.layer != check.layer:
             continue
-        if finding.ground and finding.ground == ground(host, check.rests_on):
+        if finding.ground and finding.ground == ground(host, check.rests_on, known):
             true.append(finding)
     return true
 
@@ -111,14 +112,18 @@ def known_subjects() -> list[str]:
     return list(all_checks(Host()))
 
 
-def all_checks(host: Host) -> dict[str, Check]:
-    """Every check by its subject, in layer order; nothing is executed for it."""
+def all_checks(host: Host, files: Mapping[str, ProbeFile] | None = None) -> dict[str, Check]:
+    """Every check by its subject, in layer order; nothing is executed for it.
+
+    Args:
+        host: the machine.
+        files: what `probe_files` gave; None looks.
+    """
     from runners.checks import runner_checks
 
-    checks = [
-        probe_check(file.name, host.root, file, as_user=host.as_user, deep=host.deep)
-        for file in probe_files(host.environ or None).values()
-    ]
+    files = probe_files(host.environ or None) if files is None else files
+
+    checks = [probe_check(file.name, host.root, file, as_user=host.as_user, deep=host.deep) for file in files.values()]
     checks += runner_checks()
     return {check.subject: check for check in sorted(checks, key=lambda check: check.layer)}
 

@@ -20,14 +20,19 @@ from probes.contract import Fact, Finding, Status
 from probes.host import READ_LIMIT_BYTES, Host
 
 LAYER = 1
-RESTS_ON = ("l4t", "cdi")
+RESTS_ON = ("l4t", "nodes", "cdi", "container_runtime", "libcuda")
 FOLDERS = ("/etc/cdi", "/var/run/cdi", "/run/cdi")
 GPU_KIND = "nvidia.com/gpu"
 TOOLS = ("/usr/bin/nvidia-ctk", "/usr/bin/nvidia-container-runtime", "/usr/local/bin/nvidia-ctk")
 CONFIGURATION = "/etc/nvidia-container-runtime/config.toml"
 LISTS = "/etc/nvidia-container-runtime/host-files-for-container.d/*.csv"
 DOCKER = "/etc/docker/daemon.json"
-LIBCUDA = ("/usr/lib/*/libcuda.so.1", "/usr/lib/*/nvidia/libcuda.so.1*", "/usr/lib/*/tegra/libcuda.so.1*")
+LIBCUDA = (
+    "/usr/lib/*-linux-gnu/libcuda.so.1",
+    "/usr/lib/*-linux-gnu/nvidia/libcuda.so.1*",
+    "/usr/lib/*-linux-gnu/tegra/libcuda.so.1*",
+    "/usr/lib64/libcuda.so.1",
+)
 OURS = re.compile(r"(/etc|/var/run|/run)/cdi/.+\.(yaml|yml|json)$")
 YAML_LIMIT = 128 << 10  # characters; a Jetson's, with all its mounts, has some 60,000
 YAML_DEPTH = 32

@@ -22,11 +22,11 @@ from probes.cudadriver import CudaDriver, CudaError, DeviceInfo, SymbolMissing
 from probes.host import Host
 from probes.saxpy import describe
 
-TOOLKIT_GLOBS = (
-    "/usr/local/cuda*/targets/*/lib/{}.so.*",
-    "/usr/local/cuda*/lib64/{}.so.*",
-    "/usr/lib/*-linux-gnu/{}.so.*",
-    "/usr/lib64/{}.so.*",
+TOOLKIT_FOLDERS = (
+    "/usr/local/cuda*/targets/*/lib",
+    "/usr/local/cuda*/lib64",
+    "/usr/lib/*-linux-gnu",
+    "/usr/lib64",
 )
 FILES_LIMIT = 24
 
@@ -65,11 +65,10 @@ class Gpu(msgspec.Struct, frozen=True, kw_only=True):
 
 def find_files(host: Host, stem: str) -> tuple[str, ...]:
     """Files of a library such as "libcudart", in the three places, one path per real file; nothing is loaded."""
-    found = [path for pattern in TOOLKIT_GLOBS for path in host.glob(pattern.format(stem))]
-    if not host.recorded:
-        found += [path for folder in sys.path for path in host.glob(f"{folder}/nvidia/*/lib/{stem}.so.*")]
-    else:
-        found += host.glob(f"/usr/local/lib/python3*/dist-packages/nvidia/*/lib/{stem}.so.*")
+    pythons = ["/usr/local/lib/python3*/dist-packages"] if host.recorded else sys.path
+    places = (*TOOLKIT_FOLDERS, *(f"{python}/nvidia/*/lib" for python in pythons))
+    folders = (folder for place in places for folder in host.glob(place))
+    found = [f"{folder}/{name}" for folder in folders for name in host.names(folder, f"{stem}.so.*")]
     real: dict[str, str] = {}
     for path in found:
         real.setdefault(path if host.recorded else os.path.realpath(path), path)

@@ -29,7 +29,7 @@ from probes.cudadriver import CudaError, SymbolMissing
 from probes.host import Host
 
 LAYER = 2
-RESTS_ON = ("driver", "l4t", "nodes", "cuda_libraries", "python")
+RESTS_ON = ("driver", "l4t", "nodes", "libcuda", "cuda_libraries", "python")
 USES_GPU = True
 COST_S = 4.0
 DEADLINE_S = 60.0

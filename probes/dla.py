@@ -26,7 +26,18 @@ from probes.host import Host
 from probes.tensorrt_engine import EngineFailed
 
 LAYER = 2
-RESTS_ON = ("driver", "l4t", "nodes", "cuda_libraries", "dla_libraries", "tensorrt_libraries", "python", "packages")
+RESTS_ON = (
+    "driver",
+    "l4t",
+    "nodes",
+    "libcuda",
+    "cuda_libraries",
+    "cudnn_libraries",
+    "tensorrt",
+    "tensorrt_libraries",
+    "dla_libraries",
+    "python",
+)
 USES_GPU = True
 COST_S = 10.0
 DEADLINE_S = 120.0

@@ -20,7 +20,7 @@ from probes.contract import Device, DeviceKind, Evidence, Fact, Finding, Status
 from probes.host import Host
 
 LAYER = 2
-RESTS_ON = ("driver", "l4t", "nodes", "egl", "egl_libraries")
+RESTS_ON = ("driver", "l4t", "nodes", "mesa", "egl", "egl_libraries", "python")
 USES_GPU = True
 LIBRARY = "libGLESv2.so.2"
 SYMBOLS = ("__egl_Main",)

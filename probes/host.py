@@ -8,6 +8,7 @@ from __future__ import annotations
 import ctypes
 import errno
 import fnmatch
+import functools
 import glob
 import os
 import select
@@ -121,9 +122,9 @@ class Host:
             left = [*target.split("/"), *left]
         return self.root.joinpath(*place)
 
-    def _file(self, path: str) -> Path:
+    def _file(self, path: str) -> Path | str:
         """Like `path`, with the last part followed too."""
-        return self._inside(path.split("/")) if self.recorded else self.path(path)
+        return self._inside(path.split("/")) if self.recorded else f"/{path.lstrip('/')}"
 
     def exists(self, path: str) -> bool:
         """Whether `path` is there; a dangling link counts: a recorded device may lack its target."""
@@ -196,6 +197,18 @@ class Host:
         except OSError:
             return []
         return [name for name in fnmatch.filter(names, pattern) if pattern.startswith(".") or not name.startswith(".")]
+
+    def names(self, folder: str, pattern: str) -> list[str]:
+        """The names in a folder that match, sorted; [] when it can't be listed.
+
+        The list is kept until the folder changes, as some hold thousands and are asked often. Not for /proc and /sys,
+        whose folders do not tell when they change.
+        """
+        try:
+            place = str(self._file(folder))
+            return fnmatch.filter(_listed(place, os.stat(place).st_mtime_ns), pattern)
+        except OSError:
+            return []
 
     def link(self, path: str) -> str | None:
         """The target of a symbolic link as written, or None."""
@@ -309,6 +322,11 @@ class Host:
     def wall_s(self) -> float:
         """Seconds since 1970 by a clock that may be wrong: a Jetson boots without one."""
         return time.time()
+
+
+@functools.lru_cache(64)
+def _listed(folder: str, _changed_ns: int) -> tuple[str, ...]:
+    return tuple(sorted(os.listdir(folder)))
 
 
 def _read_line(fd: int, end_s: float) -> str:

@@ -16,7 +16,7 @@ from string import ascii_lowercase as LETTERS
 import msgspec
 
 from probes import tensorrt
-from probes.cuda_libraries import TOOLKIT_GLOBS
+from probes.cuda_libraries import TOOLKIT_FOLDERS
 from probes.host import LINKS_LIMIT, Host
 
 VPI_GLOBS = ("/opt/nvidia/vpi*/lib*/libnvvpi.so.*", "/opt/nvidia/vpi*/lib*/*/libnvvpi.so.*")
@@ -150,7 +150,7 @@ def read_parts(host: Host) -> Parts:
         python=_read_python(host),
         cuda=cuda,
         cuda_compat=_read_compat(host, cuda),
-        cudnn=versions(path for pattern in TOOLKIT_GLOBS for path in host.glob(pattern.format("libcudnn"))),
+        cudnn=versions(path for folder in TOOLKIT_FOLDERS for path in host.glob(f"{folder}/libcudnn.so.*")),
         tensorrt=versions(path for pattern in tensorrt.LIBRARY_GLOBS for path in host.glob(pattern)),
         vpi=_read_vpi(host),
         opencv=versions(path for pattern in OPENCV_GLOBS for path in host.glob(pattern)),

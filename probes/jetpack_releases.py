@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from importlib import resources
+from pathlib import Path
 
 import msgspec
 
@@ -53,7 +53,7 @@ class ReleaseTable(msgspec.Struct, frozen=True, kw_only=True):
 
 def read_table() -> ReleaseTable:
     """The bundled table of releases."""
-    data = resources.files("probes").joinpath("jetpack_releases.json").read_bytes()
+    data = Path(__file__).with_name("jetpack_releases.json").read_bytes()
     return msgspec.json.decode(data, type=ReleaseTable)
 
 

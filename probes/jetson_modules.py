@@ -5,7 +5,7 @@ Source: identification order and module numbers in `jetson_modules.json`, with i
 
 from __future__ import annotations
 
-from importlib import resources
+from pathlib import Path
 
 import msgspec
 
@@ -69,7 +69,7 @@ class ModuleTable(msgspec.Struct, frozen=True, kw_only=True):
 
 def read_table() -> ModuleTable:
     """The bundled table of modules."""
-    data = resources.files("probes").joinpath("jetson_modules.json").read_bytes()
+    data = Path(__file__).with_name("jetson_modules.json").read_bytes()
     return msgspec.json.decode(data, type=ModuleTable)
 
 

@@ -11,16 +11,16 @@ from pathlib import Path
 
 import msgspec
 
-from probes.ground import PARTS
+from probes.ground_table import PARTS
 
 PROBE_PATH = "EDGE_AGENT_PROBE_PATH"  # folders with more probes, separated by ":"
 FOLDER = Path(__file__).parent
 SOURCE_LIMIT_BYTES = 1 << 20
-LAYER_LINE = re.compile(r"^LAYER\b[^=\n]*=\s*(\d+)", re.M)
 CHECK_LINE = re.compile(r"^(?:def\s+check\b|check\s*[:=])", re.M)
-NUMBER_LINE = r"^{}\b[^=\n]*=\s*(\d+(?:\.\d*)?)"
-NAMES_LINE = r"^{}\b[^=\n]*=\s*\(([^)]*)\)"
-GPU_LINE = re.compile(r"^USES_GPU\b[^=\n]*=\s*True\b", re.M)
+CONSTANT = re.compile(
+    r"^(LAYER|COST_S|DEADLINE_S|MEMORY_MIB|RESTS_ON|USES_GPU)\b[^=\n]*=\s*(\([^)]*\)|\d+(?:\.\d*)?|True\b)", re.M
+)
+NAME = re.compile(r"""["']([^"']+)["']""")
 SUMMARY = re.compile(r'\A(?:\s*#[^\n]*\n)*\s*[rR]?(?:"""|\'\'\'|")\s*([^\n"]+)')
 
 
@@ -34,8 +34,8 @@ class ProbeFile(msgspec.Struct, frozen=True, kw_only=True):
         cost_s: seconds it is thought to take: its `COST_S`; the longest is started first.
         deadline_s: its `DEADLINE_S`, seconds; None for the usual one.
         memory_mib: its `MEMORY_MIB`, what it may use; None for the usual limit.
-        rests_on: its `RESTS_ON`, parts of `probes.ground` on which its answer rests; empty for a reading, which is
-            taken anew each time.
+        rests_on: its `RESTS_ON`, parts of `probes.ground_table` on which its answer rests; empty for a reading, which
+            is taken anew each time.
         uses_gpu: its `USES_GPU`: it executes something on a GPU where there is one, and only one such runs at a time.
         problem: why it can't be one; "" when nothing stands against it. It is listed all the same, and answers BROKEN.
     """
@@ -89,26 +89,36 @@ def read_probe(path: Path) -> ProbeFile:
         text = source_text(path)
     except OSError as error:
         return ProbeFile(name=path.stem, path=str(path), problem=f"{path} can't be read: {error.strerror}")
-    layer = LAYER_LINE.search(text)
+    constants: dict[str, str] = {}
+    for line in CONSTANT.finditer(text):
+        constants.setdefault(line[1], line[2])
+    layer = re.match(r"\d+", constants.get("LAYER", ""))
     missing = "LAYER" if layer is None else "" if CHECK_LINE.search(text) else "function check"
+    number_of_layer = int(layer[0]) if layer else 0
+    if missing:
+        problem = f"{path} is no probe: it has no {missing}"
+        return ProbeFile(name=path.stem, path=str(path), layer=number_of_layer, problem=problem)
     summary = SUMMARY.match(text)
-    deadline_s = number(text, "DEADLINE_S")
-    cost_s = number(text, "COST_S")
-    rests_on = names(text, "RESTS_ON")
+    cost_s = number(constants.get("COST_S"))
+    rests_on = NAME.findall(constants.get("RESTS_ON", ""))
     unknown = [part for part in rests_on if part not in PARTS]
-    problem = f"it has no {missing}" if missing else f"its RESTS_ON names {unknown[0]!r}" if unknown else ""
     return ProbeFile(
         name=path.stem,
         path=str(path),
-        layer=int(layer.group(1)) if layer else 0,
+        layer=number_of_layer,
         summary=summary.group(1).strip() if summary else "",
         cost_s=1.0 if cost_s is None else cost_s,
-        deadline_s=deadline_s,
-        memory_mib=number(text, "MEMORY_MIB"),
-        rests_on=() if unknown else rests_on,
-        uses_gpu=GPU_LINE.search(text) is not None,
-        problem=f"{path} is no probe: {problem}" if problem else "",
+        deadline_s=number(constants.get("DEADLINE_S")),
+        memory_mib=number(constants.get("MEMORY_MIB")),
+        rests_on=() if unknown else tuple(rests_on),
+        uses_gpu=constants.get("USES_GPU") == "True",
+        problem=f"{path} is no probe: its RESTS_ON names {unknown[0]!r}" if unknown else "",
     )
+
+
+def number(value: str | None) -> float | None:
+    """The number that a constant is set to; None without one."""
+    return float(value) if value and value[0].isdigit() else None
 
 
 def source_text(path: Path) -> str:
@@ -123,15 +133,3 @@ def source_text(path: Path) -> str:
     if status.st_size > SOURCE_LIMIT_BYTES:
         raise OSError(errno.EFBIG, f"larger than {SOURCE_LIMIT_BYTES >> 20} MiB")
     return path.read_text(encoding="utf-8", errors="replace")
-
-
-def number(text: str, name: str) -> float | None:
-    """The number that the module-level constant `name` is set to in a source text; None without one."""
-    line = re.search(NUMBER_LINE.format(name), text, re.M)
-    return float(line.group(1)) if line else None
-
-
-def names(text: str, constant: str) -> tuple[str, ...]:
-    """The texts in the module-level tuple `constant` in a source text; () without one."""
-    line = re.search(NAMES_LINE.format(constant), text, re.M)
-    return tuple(re.findall(r"""["']([^"']+)["']""", line.group(1))) if line else ()

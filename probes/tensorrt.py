@@ -20,7 +20,17 @@ from probes.contract import Fact, Finding, Status
 from probes.host import Host
 
 LAYER = 2
-RESTS_ON = ("driver", "l4t", "nodes", "cuda_libraries", "cudnn_libraries", "tensorrt_libraries", "python")
+RESTS_ON = (
+    "driver",
+    "l4t",
+    "nodes",
+    "libcuda",
+    "cuda_libraries",
+    "cudnn_libraries",
+    "tensorrt",
+    "tensorrt_libraries",
+    "python",
+)
 USES_GPU = True
 COST_S = 10.0  # importing loads hundreds of megabytes, building times each kernel
 DEADLINE_S = 120.0

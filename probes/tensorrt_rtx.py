@@ -17,7 +17,7 @@ from probes.contract import Fact, Finding, Status
 from probes.host import Host
 
 LAYER = 2
-RESTS_ON = ("driver", "l4t", "nodes", "cuda_libraries", "python")
+RESTS_ON = ("driver", "pci", "l4t", "nodes", "libcuda", "cuda_libraries", "python")
 USES_GPU = True
 COST_S = 6.0
 DEADLINE_S = 120.0

@@ -6,7 +6,6 @@ order, and none may be missing. A decoder that repeats frames, or shows none, is
 
 from __future__ import annotations
 
-import tempfile
 from pathlib import Path
 
 import msgspec
@@ -101,6 +100,8 @@ def on_cpu(host: Host, tried: Evidence) -> Witness:
 
 def _coded(host: Host, encoder: str, decoder: str) -> tuple[str, tuple[int, ...]]:
     pids: list[int] = []
+    import tempfile
+
     with tempfile.TemporaryDirectory(prefix="edge-agent-") as folder:
         raw, coded, back = (str(Path(folder) / name) for name in ("raw.yuv", "clip.h264", "back.yuv"))
         Path(raw).write_bytes(frames())

@@ -24,7 +24,7 @@ from probes.host import Host
 from probes.refused import Refusal
 
 LAYER = 2
-RESTS_ON = ("driver", "l4t", "nodes", "video_libraries", "packages")
+RESTS_ON = ("driver", "pci", "l4t", "nodes", "libcuda", "video_libraries", "video_commands")
 USES_GPU = True
 COST_S = 2.0
 DEADLINE_S = 60.0

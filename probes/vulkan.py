@@ -20,7 +20,7 @@ from probes.contract import Device, DeviceKind, Evidence, Fact, Finding, Status
 from probes.host import Host
 
 LAYER = 2
-RESTS_ON = ("driver", "l4t", "nodes", "vulkan", "vulkan_libraries", "python")
+RESTS_ON = ("driver", "l4t", "nodes", "mesa", "vulkan", "vulkan_libraries", "python")
 USES_GPU = True
 LOADER = "libvulkan.so.1"
 SYMBOLS = ("vk_icdGetInstanceProcAddr", "vkGetInstanceProcAddr")  # the second: interface version 0

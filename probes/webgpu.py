@@ -19,7 +19,7 @@ from probes.contract import Device, DeviceKind, Evidence, Fact, Finding, Status
 from probes.host import Host
 
 LAYER = 2
-RESTS_ON = ("driver", "l4t", "nodes", "vulkan", "vulkan_libraries", "egl", "egl_libraries", "python")
+RESTS_ON = ("driver", "l4t", "nodes", "mesa", "vulkan", "vulkan_libraries", "egl", "egl_libraries", "python")
 USES_GPU = True
 COST_S = 2.5  # wgpu-native opens every Vulkan and EGL driver
 FORCING = "WGPU_BACKEND_TYPE"  # wgpu obeys it when it picks an adapter, not when it lists them

@@ -10,7 +10,8 @@ import msgspec
 from probes.child import answer
 from probes.command_line import run_command
 from probes.isolation import execute
-from runners.checks import backends, runner_checks
+from runners.checks import runner_checks, subjects
+from runners.registry import runner
 
 
 def main() -> int:
@@ -23,16 +24,17 @@ def main() -> int:
     parser.add_argument("--child", action="store_true", help="execute it in this very process")
     parser.add_argument("--fd", type=int, default=1, help="with --child: where the finding is written")
     arguments = parser.parse_args()
-    known = backends()
+    known = {subject: (layer, backend) for subject, layer, backend in subjects()}
     if arguments.list:
-        for subject, (runner, _) in known.items():
-            print(f"{runner.LAYER}  {subject}")
+        for subject, (layer, _) in known.items():
+            print(f"{layer}  {subject}")
         return 0
     if arguments.subject not in known:
         parser.error(f"no check is called {arguments.subject!r}; there are: {', '.join(known)}")
-    runner, backend = known[arguments.subject]
+    layer, backend = known[arguments.subject]
     if arguments.child:
-        answer(arguments.subject, runner.LAYER, lambda: runner.check(backend.name), arguments.fd)
+        name = arguments.subject.rpartition("/")[0]
+        answer(arguments.subject, layer, lambda: runner(name).check(backend), arguments.fd)
     check = next(check for check in runner_checks() if check.subject == arguments.subject)
     print(msgspec.json.format(msgspec.json.encode(execute(check)), indent=1).decode())
     return 0

@@ -6,26 +6,25 @@ import sys
 from collections.abc import Mapping
 
 from probes.isolation import Check
-from runners.contract import Backend, Runner
-from runners.registry import runners
+from runners.registry import listed
 
 DEADLINE_S = 90.0  # a driver's first use compiles its kernels: 10 s for llama.cpp on lavapipe, more on a small board
 COST_S = 2.0
-RESTS_ON = ("driver", "l4t", "nodes", "python")
-API_PARTS: Mapping[str, tuple[str, ...]] = {  # what each backend adds to that
-    "cpu": (),
-    "cuda": ("cuda_libraries", "cudnn_libraries"),
-    "tensorrt": ("cuda_libraries", "cudnn_libraries", "tensorrt_libraries"),
-    "vulkan": ("vulkan", "vulkan_libraries"),
+GPU_PARTS = ("driver", "pci", "l4t", "nodes", "python")
+CUDA_PARTS = (*GPU_PARTS, "libcuda", "cuda_libraries", "cudnn_libraries")
+RESTS_ON: Mapping[str, tuple[str, ...]] = {  # by backend
+    "cpu": ("python",),
+    "cuda": CUDA_PARTS,
+    "tensorrt": (*CUDA_PARTS, "tensorrt", "tensorrt_libraries"),
+    "vulkan": (*GPU_PARTS, "mesa", "vulkan", "vulkan_libraries"),
 }
+RESTS_ON_USUALLY = (*GPU_PARTS, "packages")
 MEMORY_BYTES = 6 << 30  # what is resident of cuBLAS, cuDNN and TensorRT's builder counts as well
 
 
-def backends() -> Mapping[str, tuple[Runner, Backend]]:
-    """Every runner with each of its backends, by the subject of the finding: "llama_cpp/cuda"."""
-    return {
-        f"{name}/{backend.name}": (runner, backend) for name, runner in runners().items() for backend in runner.BACKENDS
-    }
+def subjects() -> list[tuple[str, int, str]]:
+    """Subject, layer and backend of each check; no runner is imported for it."""
+    return [(f"{one.name}/{backend}", one.layer, backend) for one in listed() for backend in one.backends]
 
 
 def runner_checks() -> list[Check]:
@@ -33,13 +32,13 @@ def runner_checks() -> list[Check]:
     return [
         Check(
             subject=subject,
-            layer=runner.LAYER,
+            layer=layer,
             argv=(sys.executable, "-m", "runners", subject, "--child"),
             deadline_s=DEADLINE_S,
             memory_bytes=MEMORY_BYTES,
             cost_s=COST_S,
-            rests_on=RESTS_ON + API_PARTS.get(backend.name, ("packages",)),
-            uses_gpu=backend.name != "cpu",
+            rests_on=RESTS_ON.get(backend, RESTS_ON_USUALLY),
+            uses_gpu=backend != "cpu",
         )
-        for subject, (runner, backend) in backends().items()
+        for subject, layer, backend in subjects()
     ]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import faulthandler
 import importlib
-import importlib.metadata
 import os
 import platform
 import sys
@@ -90,10 +89,12 @@ def installed_packages() -> list[str]:
         "onnxruntime-directml",
         "onnxruntime-openvino",
     )
+    from importlib import metadata
+
     found = []
     for name in known:
-        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-            importlib.metadata.version(name)
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            metadata.version(name)
             found.append(name)
     return found
 

@@ -10,12 +10,55 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NoReturn, cast
 
+import msgspec
+
 from runners.contract import Backend, Runner, RuntimeUnavailable, Verdict
 from runners.model import ModelInfo
 
 FOLDER = Path(__file__).parent
 # A runner is told by its constant, so that modules which are none need not be imported.
 MARK = re.compile(r"^BACKENDS\b.*=", re.MULTILINE)
+NAME_LINE = re.compile(r"""^NAME\b[^=\n]*=\s*["']([^"'\n]+)["']""", re.M)
+LAYER_LINE = re.compile(r"^LAYER\b[^=\n]*=\s*(\d)\b", re.M)
+BACKENDS_BLOCK = re.compile(r"^BACKENDS\b[^=\n]*=\s*\((.*?)\)\s*^(?=\S)", re.M | re.S)
+BACKEND = re.compile(r"""\bBackend\(\s*name=["']([^"'\n]+)["']""")
+
+
+class Listed(msgspec.Struct, frozen=True, kw_only=True):
+    """A runner as its source text tells: what its checks are called, without importing it.
+
+    Attributes:
+        backends: their names, in order.
+    """
+
+    name: str
+    layer: int
+    backends: tuple[str, ...]
+
+
+@functools.cache
+def listed(folder: Path = FOLDER) -> tuple[Listed, ...]:
+    """All runners, in the order of `runners`; one whose text is not as usual is imported to be asked."""
+    found = []
+    for path in sorted(folder.glob("*.py")):
+        text = path.read_text("utf-8")
+        if MARK.search(text):
+            found.append(read_listed(text) or _asked(path.stem))
+    return tuple(found)
+
+
+def read_listed(text: str) -> Listed | None:
+    """What the source text of a runner says; None when it says it in an unusual way."""
+    name, layer, block = NAME_LINE.search(text), LAYER_LINE.search(text), BACKENDS_BLOCK.search(text)
+    names = BACKEND.findall(block[1]) if block else []
+    if not (name and layer and block and names) or block[1].count("Backend(") != len(names):
+        return None
+    return Listed(name=name[1], layer=int(layer[1]), backends=tuple(names))
+
+
+def _asked(stem: str) -> Listed:
+    module = _load(stem)
+    return Listed(name=module.NAME, layer=module.LAYER, backends=tuple(b.name for b in module.BACKENDS))
 
 
 def runners() -> Mapping[str, Runner]:

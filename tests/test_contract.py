@@ -14,10 +14,10 @@ from probes.contract import Finding, Status
 from probes.host import Host
 from probes.isolation import execute, list_probes, probe_check
 from probes.listing import FOLDER, probe_files
-from runners.checks import backends, runner_checks
+from runners.checks import runner_checks
 from runners.contract import Backend
 from runners.model import ModelInfo
-from runners.registry import runners
+from runners.registry import Listed, listed, read_listed, runners
 
 PROBES = list_probes({})
 RUNNERS = list(runners())
@@ -104,10 +104,17 @@ def test_a_runner_refuses_a_format_that_nobody_knows_with_a_reason(name: str) ->
 
 def test_every_backend_has_one_check_with_its_layer() -> None:
     checks = {check.subject: check for check in runner_checks()}
-    assert set(checks) == set(backends())
-    for subject, (runner, _) in backends().items():
-        assert checks[subject].layer == runner.LAYER
-        assert 0 < checks[subject].deadline_s <= 300
+    told = {f"{name}/{b.name}": module.LAYER for name, module in runners().items() for b in module.BACKENDS}
+    assert {subject: check.layer for subject, check in checks.items()} == told
+    assert all(0 < check.deadline_s <= 300 for check in checks.values())
+
+
+def test_a_runner_is_listed_by_its_text_or_else_asked(tmp_path: Path) -> None:
+    usual = 'NAME = "x"\nLAYER = 4\nBACKENDS = (\n    Backend(name="cpu", kind=DeviceKind.CPU),\n)\nA = 1\n'
+    assert read_listed(usual) == Listed(name="x", layer=4, backends=("cpu",))
+    assert read_listed(usual.replace('Backend(name="cpu"', "Backend(name=CPU")) is None
+    assert read_listed(usual.replace("LAYER = 4", "LAYER = other.LAYER")) is None
+    assert listed.__wrapped__(tmp_path) == ()
 
 
 @pytest.mark.parametrize("check", runner_checks(), ids=lambda check: check.subject)

@@ -83,6 +83,32 @@ def test_quick_reads_and_executes_nothing() -> None:
     assert memory.facts["memory_total_bytes"]
 
 
+HEAVY = [
+    "argparse",
+    "asyncio",
+    "email",
+    "http",
+    "importlib.metadata",
+    "numpy",
+    "rich",
+    "runners.llama_cpp",
+    "sqlite3",
+    "tempfile",
+    "zipfile",
+]
+
+
+def test_quick_imports_nothing_that_takes_long() -> None:
+    code = "import sys; from agent.cli import cli; cli(['probe', '--quick', '--json'], standalone_mode=False)"
+    code = f"import atexit, sys; atexit.register(lambda: print(*sys.modules, file=sys.stderr)); {code}"
+    done = subprocess.run([sys.executable, "-c", code], cwd=PROJECT, capture_output=True, text=True, check=False)
+    bare = [sys.executable, "-c", "import click, msgspec, sys; print(*sys.modules)"]
+    needed = subprocess.run(bare, cwd=PROJECT, capture_output=True, text=True, check=True)
+    assert done.returncode == 0
+    assert "agent.quick" in done.stderr.split()
+    assert {*HEAVY} & ({*done.stderr.split()} - {*needed.stdout.split()}) == set()
+
+
 def test_quick_starts_no_process(tmp_path: Path) -> None:
     if not shutil.which("strace"):
         pytest.skip("strace is not installed: it was not seen that --quick starts no process")

@@ -43,8 +43,8 @@ def test_exactly_what_rests_on_a_changed_manifest_is_executed_again(
 ) -> None:
     real = ground
 
-    def changed(host: Host, rests_on: tuple[str, ...]) -> str:
-        return "changed" if "opencl" in rests_on else real(host, rests_on)
+    def changed(host: Host, rests_on: tuple[str, ...], known: dict[str, bytes]) -> str:
+        return "changed" if "opencl" in rests_on else real(host, rests_on, known)
 
     monkeypatch.setattr(report, "ground", changed)
     checks = list(all_checks(Host()).values())

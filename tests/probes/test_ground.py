@@ -22,6 +22,8 @@ def device(tmp_path: Path) -> Path:
         "proc/sys/kernel/osrelease": "5.15.148-tegra\n",
         "etc/nv_tegra_release": "# R36 (release), REVISION: 4.4\n",
         "usr/share/vulkan/icd.d/nvidia_icd.json": ICD,
+        "usr/share/vulkan/icd.d/vendor.json": ICD.replace("libvulkan_lvp.so", "/opt/vendor/lib/libvulkan_vendor.so"),
+        "etc/ld.so.cache": "glibc-ld.so.cache1.1\0libcublas.so.12\0/opt/toolkit/libcublas.so.12\0",
         "etc/OpenCL/vendors/pocl.icd": "libpocl.so.2\n",
         "usr/lib/aarch64-linux-gnu/libcuda.so.1": "",
         "usr/lib/aarch64-linux-gnu/libvulkan.so.1": "",
@@ -33,6 +35,7 @@ def device(tmp_path: Path) -> Path:
 
 
 def grounds(device: Path, **environ: str) -> dict[str, str]:
+    environ = {"HOME": "/home/user", "PATH": "/usr/bin", **environ}
     return {part: ground(Host(device, environ=environ), (part,)) for part in PARTS}
 
 
@@ -46,7 +49,20 @@ def changed(before: dict[str, str], after: dict[str, str]) -> set[str]:
         ("usr/share/vulkan/icd.d/nvidia_icd.json", {"vulkan"}),
         ("usr/share/vulkan/icd.d/another.json", {"vulkan"}),
         ("etc/OpenCL/vendors/pocl.icd", {"opencl"}),
-        ("usr/lib/aarch64-linux-gnu/libcuda.so.1", {"cuda_libraries"}),
+        ("usr/lib/aarch64-linux-gnu/libcuda.so.1", {"libcuda"}),
+        ("usr/local/cuda-12.6/targets/aarch64-linux/lib/libcudart.so.12", {"cuda_libraries"}),
+        ("usr/lib/aarch64-linux-gnu/dri/swrast_dri.so", {"egl_libraries"}),
+        ("usr/lib/aarch64-linux-gnu/tegra/libnvrm_gpu.so", {"driver"}),
+        ("opt/vendor/lib/libvulkan_vendor.so", {"vulkan"}),  # named by a manifest
+        ("opt/toolkit/libcublas.so.12", {"cuda_libraries"}),  # known to the loader only
+        ("home/user/.config/vulkan/icd.d/mine.json", {"vulkan"}),
+        ("etc/cdi/nvidia.yaml", {"cdi"}),
+        ("etc/docker/daemon.json", {"container_runtime"}),
+        ("etc/nvidia-container-runtime/host-files-for-container.d/l4t.csv", {"container_runtime"}),
+        ("usr/bin/nvidia-ctk", {"container_runtime"}),
+        ("usr/bin/ffmpeg", {"video_commands"}),
+        ("usr/src/tensorrt/bin/trtexec", {"tensorrt"}),
+        ("dev/nvgpu/igpu0/ctrl", {"nodes"}),
         ("usr/lib/aarch64-linux-gnu/libnvinfer.so.10", {"tensorrt_libraries"}),
         ("var/lib/dpkg/status", {"packages"}),
         ("var/lib/dpkg/updates/0000", {"packages"}),
@@ -67,6 +83,35 @@ def test_the_kernel_and_the_drivers_variables_are_under_everything(device: Path)
     assert changed(before, grounds(device, EDITOR="vi")) == set()
     (device / "proc/sys/kernel/osrelease").write_text("6.8.12-tegra\n")
     assert changed(before, grounds(device)) == PARTS
+
+
+@pytest.mark.parametrize("path", ["proc/device-tree/model", "proc/cpuinfo", ".dockerenv"])
+def test_another_board_or_a_container_makes_all_stale(device: Path, path: str) -> None:
+    before = grounds(device)
+    (device / path).parent.mkdir(parents=True, exist_ok=True)
+    (device / path).write_text("model name : changed")
+    assert changed(before, grounds(device)) == PARTS
+
+
+def test_what_a_variable_names_counts(device: Path) -> None:
+    mine = device / "srv/mine.json"
+    mine.parent.mkdir()
+    before = grounds(device, VK_DRIVER_FILES="/srv/mine.json", LD_LIBRARY_PATH="/srv/lib")
+    mine.write_text(ICD)
+    with_file = grounds(device, VK_DRIVER_FILES="/srv/mine.json", LD_LIBRARY_PATH="/srv/lib")
+    assert changed(before, with_file) == {"vulkan"}
+    (device / "srv/lib").mkdir()
+    (device / "srv/lib/libcudnn.so.9").write_text("")
+    after = grounds(device, VK_DRIVER_FILES="/srv/mine.json", LD_LIBRARY_PATH="/srv/lib")
+    assert changed(with_file, after) == {"cudnn_libraries"}
+
+
+def test_many_findings_cost_one_look(device: Path) -> None:
+    known: dict[str, bytes] = {}
+    host = Host(device)
+    assert ground(host, ("opencl",), known) == ground(host, ("opencl",))
+    (device / "etc/OpenCL/vendors/pocl.icd").write_text("libother.so\n")
+    assert ground(host, ("opencl",), known) != ground(host, ("opencl",))
 
 
 def test_rights_count_and_a_dangling_link_is_told_from_a_missing_file(device: Path) -> None:
