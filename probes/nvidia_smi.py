@@ -17,13 +17,15 @@ from probes.host import Host
 MIB = 1 << 20
 FIELDS = "name,memory.total,memory.used,memory.free,temperature.gpu,utilization.gpu,compute_cap,addressing_mode"
 UNIFIED_NAMES = re.compile(r"\(nvgpu\)|\b(Thor|GB10|N1X?)\b")
+# Grace Hopper and Grace Blackwell: addressing mode ATS, and memory of their own all the same
+OWN_MEMORY_NAMES = re.compile(r"\bG[HB]\d00\b")
 
 
 class GpuRow(msgspec.Struct, frozen=True, kw_only=True):
     """One GPU as nvidia-smi tells it; None for whatever it does not.
 
     Attributes:
-        unified: CPU and GPU share one memory (addressing mode ATS, or a part known for it). `memory_total_bytes` is
+        unified: CPU and GPU share one memory (a part known for it, or addressing mode ATS). `memory_total_bytes` is
             then the driver's own number, which may be far below the real pool: plan with MemTotal.
     """
 
@@ -32,6 +34,7 @@ class GpuRow(msgspec.Struct, frozen=True, kw_only=True):
     memory_total_bytes: int | None = None
     memory_used_bytes: int | None = None
     memory_free_bytes: int | None = None
+    clock_max_hz: float | None = None
     temperature_c: float | None = None
     utilization_percent: float | None = None
     compute_capability: str | None = None
@@ -64,13 +67,15 @@ def _parse_row(cells: dict[str, str]) -> GpuRow:
         return None if value is None else int(value) * MIB
 
     name = cells.get("name") or cells.get("gpu_name") or ""
-    capability = cells.get("compute_cap", "")
+    capability, clock_mhz = cells.get("compute_cap", ""), number("clocks.max.sm")
+    by_mode = cells.get("addressing_mode") == "ATS" and OWN_MEMORY_NAMES.search(name) is None
     return GpuRow(
         name=name,
-        unified=cells.get("addressing_mode") == "ATS" or UNIFIED_NAMES.search(name) is not None,
+        unified=by_mode or UNIFIED_NAMES.search(name) is not None,
         memory_total_bytes=size_bytes("memory.total"),
         memory_used_bytes=size_bytes("memory.used"),
         memory_free_bytes=size_bytes("memory.free"),
+        clock_max_hz=None if clock_mhz is None else clock_mhz * 1e6,
         temperature_c=number("temperature.gpu"),
         utilization_percent=number("utilization.gpu"),
         compute_capability=capability if parse_number(capability) is not None else None,

@@ -182,5 +182,16 @@ def test_a_mig_slice_without_units_is_read() -> None:
     assert (row.memory_total_bytes, row.unified) == (24576 << 20, False)
 
 
+def test_a_grace_hopper_addresses_the_host_s_memory_and_has_its_own() -> None:
+    heading = "name, memory.total [MiB], clocks.max.sm [MHz], addressing_mode\n"
+    rows = nvidia_smi.parse_gpus(
+        heading + "NVIDIA GH200 480GB, 97871 MiB, 1980 MHz, ATS\nNVIDIA GB10, [N/A], [N/A], ATS\n"
+    )
+    assert [(row.unified, row.memory_total_bytes, row.clock_max_hz) for row in rows] == [
+        (False, 97871 << 20, 1.98e9),
+        (True, None, None),
+    ]
+
+
 def test_a_shells_complaint_is_no_table() -> None:
     assert nvidia_smi.parse_gpus((CASES / "notfound.txt").read_text("utf-8")) == ()
