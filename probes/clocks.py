@@ -57,7 +57,7 @@ def read_gpu(host: Host) -> GpuClock | None:
         min_hz=low,
         max_hz=high,
         governor=host.line(f"{folder}/governor") or "",
-        load_percent=None if load is None else load,
+        load_percent=None if load is None else load / 10,
     )
 
 

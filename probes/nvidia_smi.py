@@ -17,9 +17,8 @@ from probes.host import Host
 MIB = 1 << 20
 FIELDS = "name,memory.total,memory.used,memory.free,temperature.gpu,utilization.gpu,compute_cap,addressing_mode"
 UNIFIED_NAMES = re.compile(r"\(nvgpu\)|\b(Thor|GB10|N1X?)\b")
-OWN_MEMORY_NAMES = re.compile(
-    r"\bG[HB]\d00\b"
-)  # Grace Hopper and Grace Blackwell: ATS, and memory of its own all the same
+# Grace Hopper and Grace Blackwell: addressing mode ATS, and memory of their own all the same
+OWN_MEMORY_NAMES = re.compile(r"\bG[HB]\d00\b")
 
 
 class GpuRow(msgspec.Struct, frozen=True, kw_only=True):
