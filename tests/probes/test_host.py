@@ -132,4 +132,6 @@ def test_what_can_t_be_read_in_parts_is_told_as_the_reason(tmp_path: Path) -> No
 
 
 def test_a_file_of_procfs_is_read_to_its_end() -> None:
-    assert b"".join(Host().parts("/proc/self/maps")).count(b"\n") > 20
+    data = b"".join(Host().parts("/proc/self/maps"))  # a page at a time
+    assert len(data) > 2 * 4096
+    assert data.endswith(b"\n")

@@ -19,7 +19,7 @@ from real_dpkg import FAILS, make
 from probes import dpkg, packages
 from probes.contract import Finding, Status
 from probes.host import Host
-from probes.l4t import read_release
+from probes.l4t import major, read_release
 from tests.recorded import build_device, build_files, device_names, read_device
 
 STATUS = "/var/lib/dpkg/status"
@@ -195,7 +195,8 @@ def test_every_recorded_jetson_with_its_own_release_s_packages_works(tmp_path: P
     device = build_device(tmp_path, name)
     release, root = read_release(device) or read_device(name)["l4t"], device.root
     (root / "var/lib/dpkg").mkdir(parents=True, exist_ok=True)
-    named = [stanza("bash"), *(l4t(release=release) if release else [])]
+    kernel = KERNEL if (major(release) or 0) >= 36 else ("kernel", "kernel-dtbs")
+    named = [stanza("bash"), *(l4t(CORE + kernel, release) if release else [])]
     (root / "var/lib/dpkg/status").write_text("\n".join(named))
     found = packages.check(Host(root))
     assert (found.status, found.reason) == (Status.WORKS, "")
