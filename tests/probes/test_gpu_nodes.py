@@ -12,11 +12,7 @@ from probes import clocks, gpu_nodes, ground
 from tests.recorded import build_files
 
 PROJECT = Path(__file__).parents[2]
-HOMES = (
-    "gpu_nodes.py",
-    "clocks.py",
-    "ground.py",
-)  # of names, of load files; of wider patterns: other engines' nodes, too
+HOMES = ("gpu_nodes.py", "clocks.py", "ground_table.py")  # of names, of load files, of wider patterns
 SOURCES = [
     path
     for folder in ("probes", "runners", "agent")

@@ -16,7 +16,18 @@ from probes.isolation import list_probes
 from tests.recorded import build_device, device_names, read_device
 
 # What these check is in files, which a recording has; all other checks execute something.
-READ = {"container", "environment", "hardware", "jetpack", "memory", "permissions", "power", "storage", "thermal"}
+READ = {
+    "container",
+    "environment",
+    "hardware",
+    "jetpack",
+    "memory",
+    "packages",
+    "permissions",
+    "power",
+    "storage",
+    "thermal",
+}
 EXECUTED = sorted(set(list_probes({})) - READ)
 JETSONS = [name for name in device_names() if read_device(name)["kind"].startswith("jetson")]
 FOREIGN = "NVIDIA GeForce RTX 4090"
