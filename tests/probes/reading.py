@@ -53,8 +53,11 @@ class ReadingHost(Host):
         return super()._file(path)
 
     def glob(self, pattern: str) -> list[str]:
+        asked = {*self.asked}
+        found = super().glob(pattern)
+        self.asked &= asked  # the folders on the way alone are nothing
         self.asked.add(("path", pattern))
-        return super().glob(pattern)
+        return found
 
     def names(self, folder: str, pattern: str) -> list[str]:
         asked = {*self.asked}
