@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from probes.contract import CapabilityReport, Device, DeviceKind, Finding, Status
+from probes.contract import CapabilityReport, Device, DeviceKind, Fact, Finding, Status
 
 IDENTITY = ("id", "model", "module", "soc", "serial", "l4t", "jetpack", "architecture")
 FACT_SUBJECTS = ("hardware", "jetpack", "permissions", "environment")  # whose facts are no readings
@@ -71,7 +71,7 @@ def finding_changes(old: Finding, new: Finding) -> Iterator[Change]:
         for name in sorted({*old.facts, *new.facts}):
             before, after = old.facts.get(name), new.facts.get(name)
             if before != after:
-                yield Change(subject=subject, text=f"{name}: {fact(before)} → {fact(after)}")
+                yield Change(subject=subject, text=f"{name}: {fact_text(before)} → {fact_text(after)}")
 
 
 def rank(finding: Finding) -> int:
@@ -96,8 +96,13 @@ def names(devices: tuple[Device, ...]) -> str:
     return ", ".join(device.name for device in devices)
 
 
-def fact(value: object) -> str:
-    """A fact in a sentence; what is None is unknown."""
-    if value is None:
+def fact_text(fact: Fact) -> str:
+    """A fact for people: None is unknown, what is empty is none."""
+    if fact is None:
         return "unknown"
-    return ", ".join(map(str, value)) or "none" if isinstance(value, (list, tuple)) else str(value)
+    if isinstance(fact, dict):
+        return ", ".join(f"{name}: {fact_text(value)}" for name, value in fact.items()) or "none"
+    if isinstance(fact, (list, tuple)):
+        between = "; " if any(isinstance(one, dict) for one in fact) else ", "
+        return between.join(map(fact_text, fact)) or "none"
+    return str(fact)

@@ -9,10 +9,10 @@ import html
 import re
 from collections.abc import Iterable
 
-from agent.diff import state
+from agent.diff import fact_text, state
 from agent.show import gib, headline, seconds
 from agent.tree import FRESH_S, SIGNS, age_s, age_text
-from probes.contract import CapabilityReport, Device, Evidence, Fact, Finding, Status, Witness
+from probes.contract import CapabilityReport, Device, Evidence, Finding, Status, Witness
 from probes.stack import Layer, load_stack
 
 # Neither HTML nor a reader can do anything with these: controls, surrogates, and marks that turn the writing direction.
@@ -146,18 +146,6 @@ def witness_html(witness: Witness) -> str:
     """Who was asked whether the device did the work."""
     said = "✔ testifies" if witness.spoke else "– silent"
     return f"<b>{witness.kind.value}</b> {said} ({e(witness.source)}): {e(witness.text)}"
-
-
-def fact_text(fact: Fact) -> str:
-    """A fact for people; None is unknown."""
-    if fact is None:
-        return "unknown"
-    if isinstance(fact, dict):
-        return ", ".join(f"{name}: {fact_text(value)}" for name, value in fact.items()) or "none"
-    if isinstance(fact, (list, tuple)):
-        between = "; " if any(isinstance(one, dict) for one in fact) else ", "
-        return between.join(map(fact_text, fact)) or "none"
-    return str(fact)
 
 
 def when(finding: Finding, report: CapabilityReport) -> str:

@@ -70,7 +70,10 @@ def parse_spec(path: str, text: str) -> Spec:
     devices = found.get("devices")
     rows = [row for row in devices if isinstance(row, dict)] if isinstance(devices, list) else []
     names = tuple(str(row["name"]) for row in rows if isinstance(row.get("name"), (str, int)))
-    return Spec(path=path, kind=found["kind"], devices=names)
+    wrong = "" if names else "it lists no device"
+    if path.endswith(".yml"):
+        wrong = "its name does not end in .yaml or .json: no container engine reads it"
+    return Spec(path=path, kind=found["kind"], devices=names, error=wrong)
 
 
 def _yaml(text: str) -> object:
@@ -142,7 +145,7 @@ def check(host: Host) -> Finding:
         of one, when its libraries are there; BROKEN when something of it is there and can't serve; ABSENT without any.
     """
     specs, facts = read_specs(host), read_runtime(host)
-    gpu = [spec for spec in specs if spec.kind == GPU_KIND]
+    gpu = [spec for spec in specs if spec.kind == GPU_KIND and not spec.error]
     facts |= {
         "gpu_cdi": bool(gpu),
         "gpu_cdi_devices": [name for spec in gpu for name in spec.devices],

@@ -27,6 +27,8 @@ PLACEHOLDERS = frozenset(
         "unknown",
     }
 )
+# Source: Linux, include/soc/tegra/fuse.h; the kernel prints the chip's number in decimal
+CHIP_NUMBERS = {"24": "tegra186", "25": "tegra194", "33": "tegra210", "35": "tegra234", "38": "tegra264"}
 WILDCARD_SOCS = {"tegra23x": "tegra234", "tegra26x": "tegra264"}  # L4T 35 prints both forms
 
 
@@ -38,17 +40,19 @@ class DeviceTree(msgspec.Struct, frozen=True, kw_only=True):
         compatible: most specific first, without NUL bytes.
         serial: None when missing or all zeros.
         board_ids: "p3448-0000" and the like, from places other than `compatible`.
+        kernel_soc: the SoC by the kernel's own word, for a tree that names none; None where it does not say.
     """
 
     model: str | None = None
     compatible: tuple[str, ...] = ()
     serial: str | None = None
     board_ids: tuple[str, ...] = ()
+    kernel_soc: str | None = None
 
     @property
     def soc(self) -> str | None:
-        """The Tegra SoC, e.g. "tegra234"; None when no string names one."""
-        return find_soc(self.compatible)
+        """The Tegra SoC, e.g. "tegra234"; None when no string names one, and the kernel does not either."""
+        return find_soc(self.compatible) or self.kernel_soc
 
 
 def parse_strings(text: str) -> tuple[str, ...]:
@@ -99,7 +103,15 @@ def read_device_tree(host: Host) -> DeviceTree:
         compatible=parse_strings(text),
         serial=usable(host.line(f"{ROOT}/serial-number")),
         board_ids=_read_board_ids(host),
+        kernel_soc=_read_kernel_soc(host),
     )
+
+
+def _read_kernel_soc(host: Host) -> str | None:
+    """The SoC in /sys/devices/soc0: its name, or the number of a chip whose family is Tegra."""
+    said = (host.line("/sys/devices/soc0/soc_id") or "").lower()
+    family = (host.line("/sys/devices/soc0/family") or "").lower()
+    return find_soc([said]) or (CHIP_NUMBERS.get(said) if family.startswith("tegra") else None)
 
 
 def _read_board_ids(host: Host) -> tuple[str, ...]:

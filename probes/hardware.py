@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 
-from probes import devicetree, gpu_nodes, jetson_modules, l4t, pci
+from probes import clocks, devicetree, gpu_nodes, jetson_modules, l4t, pci
 from probes.contract import Evidence, Fact, Finding, Status, cut
 from probes.devicetree import DeviceTree
 from probes.host import Host
@@ -55,10 +55,11 @@ def judge_gpu_stack(
 
 
 def _stack_by_nodes(host: Host) -> str:
-    """For a SoC that is not in the table."""
-    if gpu_nodes.there(host, gpu_nodes.NVGPU):
+    """For a SoC that is not in the table, or not named."""
+    node = clocks.gpu_node(host).rpartition("/")[2]
+    if gpu_nodes.there(host, gpu_nodes.NVGPU) or re.match(r"\d+\.", node):
         return "nvgpu"
-    return "nvidia" if host.glob("/proc/driver/nvidia/gpus/*") else ""
+    return "nvidia" if host.glob("/proc/driver/nvidia/gpus/*") or node.startswith("gpu-gpc") else ""
 
 
 def _driver_may_serve(host: Host, gpu: pci.PciGpu) -> bool:
@@ -111,7 +112,7 @@ def check(host: Host) -> Finding:
     """
     tree, table, release = devicetree.read_device_tree(host), jetson_modules.read_table(), l4t.read_release(host)
     gpus = pci.read_gpus(host)
-    soc = tree.soc or devicetree.find_soc([(host.line("/sys/devices/soc0/soc_id") or "").lower()])
+    soc = tree.soc
     is_jetson = soc is not None or host.exists(l4t.RELEASE_FILE)
     module = jetson_modules.identify_module(tree, _read_memory_total(host), table)
     soc_row = table.socs.get(soc or "")

@@ -22,7 +22,7 @@ LAYER = 1
 
 
 def _system_facts(host: Host, parts: Parts) -> dict[str, Fact]:
-    """What was found, whether a Jetson or not; lists hold every version that lies there."""
+    """What was found, whether a Jetson or not; lists hold every version that lies there, None is for none."""
     return {
         "distribution": parts.distribution,
         "ubuntu": parts.ubuntu,
@@ -30,11 +30,11 @@ def _system_facts(host: Host, parts: Parts) -> dict[str, Fact]:
         "python": None if host.recorded else platform.python_version(),
         "system_python": parts.python,
         "cuda_toolkit": parts.cuda,
-        "cuda_compat": list(parts.cuda_compat),
-        "cudnn": list(parts.cudnn),
-        "tensorrt": list(parts.tensorrt),
-        "vpi": list(parts.vpi),
-        "opencv": list(parts.opencv),
+        "cuda_compat": list(parts.cuda_compat) or None,
+        "cudnn": list(parts.cudnn) or None,
+        "tensorrt": list(parts.tensorrt) or None,
+        "vpi": list(parts.vpi) or None,
+        "opencv": list(parts.opencv) or None,
     }
 
 

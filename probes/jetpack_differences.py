@@ -30,6 +30,7 @@ def compare(parts: Parts, row: Release, table: ReleaseTable, in_container: bool)
         table: all releases: they tell whose a version is.
         in_container: everything but the kernel is the image's own then; of CUDA is asked what the host's driver takes.
     """
+    parts = _numbered(parts)
     found = [*_kernel(parts, row, table)]
     if in_container:
         return (*found, *_image(parts, row, table))
@@ -48,6 +49,17 @@ def compare(parts: Parts, row: Release, table: ReleaseTable, in_container: bool)
         *libraries,
         *_opencv(parts, row),
     )
+
+
+def _numbered(parts: Parts) -> Parts:
+    """`parts` without what begins with no number: it is no version, and is not compared."""
+    fields = msgspec.structs.asdict(parts)
+    for name, value in fields.items():
+        if isinstance(value, tuple):
+            fields[name] = tuple(one for one in value if numbers(one))
+        elif name != "distribution" and value is not None and not numbers(value):
+            fields[name] = None
+    return Parts(**fields)
 
 
 def compare_package(package: str | None, row: Release) -> Iterator[Difference]:
@@ -86,7 +98,7 @@ def _image(parts: Parts, row: Release, table: ReleaseTable) -> Iterator[Differen
 def _same(component: str, found: str, expected: str) -> bool:
     if component == "cuda":  # the toolkit has a third number, the release has not
         return numbers(found)[:2] == numbers(expected)[:2]
-    return agrees(found, expected) or not numbers(found)
+    return agrees(found, expected)
 
 
 def _ubuntu(parts: Parts, row: Release) -> Iterator[Difference]:
@@ -103,7 +115,7 @@ def _ubuntu(parts: Parts, row: Release) -> Iterator[Difference]:
 
 def _kernel(parts: Parts, row: Release, table: ReleaseTable) -> Iterator[Difference]:
     """By the numbers alone: the text behind them is the builder's."""
-    if not parts.kernel or not row.kernel or not numbers(parts.kernel) or agrees(parts.kernel, row.kernel):
+    if not parts.kernel or not row.kernel or agrees(parts.kernel, row.kernel):
         return
     whose = _kernel_of(parts.kernel, row, table) if parts.kernel.endswith("-tegra") else ""
     half = bool(whose)

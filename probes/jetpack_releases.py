@@ -92,8 +92,10 @@ def nearest_family(release: str, table: ReleaseTable) -> str:
 
 
 def missing(release: str, table: ReleaseTable) -> str:
-    """How a release fails to be known: newer than the table, or a gap in it."""
-    newest = max(numbers(row.l4t) for row in table.releases)
-    if numbers(release) > newest:
+    """How a release fails to be known: newer or older than the table, or a gap in it."""
+    known = sorted(numbers(row.l4t) for row in table.releases)
+    if numbers(release) > known[-1]:
         return f"is newer than our table (newest known: {table.newest_known})"
+    if numbers(release) < known[0]:
+        return f"is older than our table (oldest known: {'.'.join(map(str, known[0]))})"
     return "has no JetPack in our table" if find_release(release, table) else "is not in our table"

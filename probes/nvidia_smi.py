@@ -64,7 +64,7 @@ def _parse_row(cells: dict[str, str]) -> GpuRow:
 
     def size_bytes(key: str) -> int | None:
         value = number(key)
-        return None if value is None else int(value) * MIB
+        return None if value is None or not number("memory.total") else int(value) * MIB  # a total of 0 is none
 
     name = cells.get("name") or cells.get("gpu_name") or ""
     capability, clock_mhz = cells.get("compute_cap", ""), number("clocks.max.sm")

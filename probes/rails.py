@@ -16,7 +16,7 @@ from probes.host import Host
 
 DRIVERS = "/sys/bus/i2c/drivers"
 HWMON = (f"{DRIVERS}/ina3221*/*/hwmon/hwmon*", "/sys/bus/i2c/devices/*/hwmon/hwmon*", "/sys/class/hwmon/hwmon*")
-IIO = f"{DRIVERS}/ina3221x/*/iio:device*"
+IIO = f"{DRIVERS}/ina3221*/*/iio:device*"
 SENSORS = ("ina3221", "ina238")
 CHANNELS = (1, 2, 3)  # 4 to 7 are shunt voltages and their sum
 TOTALS = ("VDD_IN", "VIN", "POM_5V_IN", "VDD_SYS_IN")  # rails that feed all the others
@@ -48,6 +48,8 @@ def read_rails(host: Host) -> list[Rail]:
 
 def _read_hwmon(host: Host, folder: str) -> list[Rail]:
     sensor = host.line(f"{folder}/name") or host.line(f"{folder.rpartition('/hwmon/')[0]}/name")
+    if not sensor and folder.startswith(f"{DRIVERS}/ina3221"):
+        sensor = "ina3221"  # the driver's own folder says it too
     if sensor not in SENSORS:
         return []
     rails = []

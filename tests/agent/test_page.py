@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from agent.page import write_report_page
-from agent.page_stack import UNREADABLE, fact_text
+from agent.page_stack import UNREADABLE
 from probes.contract import (
     CapabilityReport,
     Device,
@@ -144,13 +144,6 @@ def test_a_box_tells_everything_that_is_known(tmp_path: Path) -> None:
         assert part in texts["vulkan"], texts["vulkan"]
     assert "why Mesa" in texts["opencl"]
     assert "→ what to do mend Mesa" in texts["opencl"]
-
-
-def test_a_list_of_named_values_is_told_in_words() -> None:
-    two = [{"component": "cuda", "found": "12.8"}, {"component": "vpi", "found": None}]
-    assert fact_text(two) == "component: cuda, found: 12.8; component: vpi, found: unknown"
-    assert fact_text([1, "a"]) == "1, a"
-    assert fact_text([]) == "none"
 
 
 def test_the_layers_stand_on_one_another_from_7_to_0(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from agent.diff import changes
+from agent.diff import changes, fact_text
 from probes.contract import (
     CapabilityReport,
     Device,
@@ -274,3 +274,10 @@ def test_a_key_of_another_kind_is_named(saved: Path, tmp_path: Path, keys: tuple
         assert done.returncode == 1
         assert "openssl genpkey" in done.stderr
         assert not (tmp_path / "x.json").exists()
+
+
+def test_a_list_of_named_values_is_told_in_words() -> None:
+    two = [{"component": "cuda", "found": "12.8"}, {"component": "vpi", "found": None}]
+    assert fact_text(two) == "component: cuda, found: 12.8; component: vpi, found: unknown"
+    assert fact_text([1, "a"]) == "1, a"
+    assert fact_text([]) == "none"

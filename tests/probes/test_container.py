@@ -36,6 +36,20 @@ def test_a_gpus_file_in_either_folder_and_either_form(case: str, devices: list[s
     assert finding.status is Status.WORKS
 
 
+@pytest.mark.parametrize(
+    ("path", "text", "told"),
+    [
+        ("/etc/cdi/nvidia.yaml", "kind: nvidia.com/gpu\n", "it lists no device"),
+        ("/run/cdi/nvidia.json", '{"kind": "nvidia.com/gpu", "devices": []}', "it lists no device"),
+        ("/etc/cdi/nvidia.yml", "kind: nvidia.com/gpu\ndevices: [{name: all}]\n", "no container engine reads it"),
+    ],
+)
+def test_a_gpus_file_that_hands_out_nothing_is_no_cdi(path: str, text: str, told: str, tmp_path: Path) -> None:
+    finding = container.check(build_files(tmp_path, {path: text}))
+    assert (finding.status, finding.facts["gpu_cdi"], finding.facts["gpu_cdi_devices"]) == (Status.BROKEN, False, [])
+    assert told in finding.reason
+
+
 def test_a_broken_file_is_named_in_the_parsers_words() -> None:
     finding = container.check(Host(CASES / "broken"))
     assert finding.facts["gpu_cdi"] is False

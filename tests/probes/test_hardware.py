@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from probes import devicetree, hardware, jetson_modules, pci
+from probes import devicetree, hardware, jetson_modules, l4t, pci
 from probes.contract import Status
 from probes.host import Host
 from tests.recorded import FIXTURES, build_device, build_files, device_names
@@ -223,3 +223,44 @@ def test_a_proc_file_longer_than_a_page_is_read_to_its_end() -> None:
     assert text is not None
     assert len(text) > 4096
     assert "[stack]" in text
+
+
+@pytest.mark.parametrize(
+    ("soc_id", "family", "soc"),
+    [
+        ("tegra234", "", "tegra234"),
+        ("35", "Tegra", "tegra234"),
+        ("38", "Tegra", "tegra264"),
+        ("25", "Tegra", "tegra194"),
+        ("24", "Tegra", "tegra186"),
+        ("33", "Tegra", "tegra210"),
+        ("35", "Snapdragon", None),
+        ("99", "Tegra", None),
+    ],
+)
+def test_the_kernel_names_the_soc_where_the_device_tree_does_not(
+    soc_id: str, family: str, soc: str | None, tmp_path: Path
+) -> None:
+    files = {"/sys/devices/soc0/soc_id": f"{soc_id}\n", "/sys/devices/soc0/family": f"{family}\n"}
+    host = build_files(tmp_path, files | compatible("vendor,box"))
+    assert hardware.check(host).facts["soc"] == soc
+    assert l4t.is_jetson(host) is (soc is not None)
+
+
+@pytest.mark.parametrize(
+    ("node", "stack"),
+    [
+        ("17000000.gpu", "nvgpu"),
+        ("17000000.ga10b", "nvgpu"),
+        ("57000000.gpu", "nvgpu"),
+        ("gpu-gpc-0", "nvidia"),
+        ("bwmgr", ""),
+    ],
+)
+def test_the_gpu_s_clock_tells_the_stack_of_a_soc_that_nobody_names(node: str, stack: str, tmp_path: Path) -> None:
+    release = {
+        "/etc/nv_tegra_release": "# R39 (release), REVISION: 2.0\n",
+        f"/sys/class/devfreq/{node}/cur_freq": "1\n",
+    }
+    facts = hardware.check(build_files(tmp_path, compatible("vendor,box") | release)).facts
+    assert (facts["soc"], facts["gpu_stack"]) == (None, stack)

@@ -178,6 +178,8 @@ def test_this_machine_tells_its_python() -> None:
     ("release", "told"),
     [
         ("40.1.0", "L4T 40.1.0 is newer than our table (newest known: "),
+        ("32.5.1", "L4T 32.5.1 is older than our table (oldest known: 32.6.1)"),
+        ("28.2.1", "L4T 28.2.1 is older than our table"),
         ("36.5.2", "L4T 36.5.2 has no JetPack in our table"),
         ("36.4.99", "L4T 36.4.99 is not in our table"),
     ],

@@ -6,9 +6,13 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from probes import jetpack
+from probes import jetpack, jetpack_differences, jetpack_releases
 from probes.contract import Finding, Status
+from probes.jetpack_meaning import Meaning
+from probes.jetpack_parts import Parts
 from tests.probes.jetsons import COMPAT, COMPONENTS, WHOLE, check, differences
 from tests.recorded import build_device, build_files, device_names
 
@@ -359,3 +363,44 @@ def test_the_finding_reads_back_from_json(tmp_path: Path) -> None:
     finding = check(tmp_path, **{**WHOLE, "cuda": "13.0.0"})
     again = msgspec.json.decode(msgspec.json.encode(finding), type=Finding)
     assert differences(again) == differences(finding) == [("cuda", "13.0.0", "12.6", "wrong_release")]
+
+
+MANY = ("cudnn", "tensorrt", "vpi", "opencv", "cuda_compat")
+TABLE = jetpack_releases.read_table()
+VERSION = st.one_of(
+    st.text(max_size=12),
+    st.lists(st.integers(0, 99), min_size=1, max_size=5).map(lambda numbers: ".".join(map(str, numbers))),
+    st.sampled_from([str(getattr(row, name)) for row in TABLE.releases for name in COMPONENTS]),
+)
+
+
+@settings(deadline=None, max_examples=300)
+@given(
+    row=st.sampled_from(TABLE.releases),
+    one=st.fixed_dictionaries(dict.fromkeys(("ubuntu", "kernel", "python", "cuda"), st.none() | VERSION)),
+    many=st.fixed_dictionaries(
+        dict.fromkeys(("cudnn", "tensorrt", "vpi", "opencv", "cuda_compat"), st.lists(VERSION, max_size=2))
+    ),
+    package=st.none() | VERSION,
+    in_container=st.booleans(),
+)
+def test_any_versions_are_compared_and_each_difference_is_told_once(
+    row: jetpack_releases.Release,
+    one: dict[str, str | None],
+    many: dict[str, list[str]],
+    package: str | None,
+    in_container: bool,
+) -> None:
+    parts = Parts(**one, **{name: tuple(found) for name, found in many.items()})
+    found = [
+        *jetpack_differences.compare_package(package, row),
+        *jetpack_differences.compare(parts, row, TABLE, in_container),
+    ]
+    names = [difference.component for difference in found]
+    assert len(names) == len(set(names))
+    for difference in found:
+        assert difference.found
+        assert difference.expected
+        meant = difference.meaning in (Meaning.UPGRADED, Meaning.OWN, Meaning.CONTAINER)
+        assert not (meant and difference.remedy)
+        assert f"came with {difference.expected}" in difference.tell(row.name)

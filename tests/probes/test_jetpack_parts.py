@@ -85,8 +85,8 @@ def test_versions_are_read_from_the_names_of_libraries(names: tuple[str, ...], v
         ("/opt/nvidia/vpi1/lib64/libnvvpi.so.1.2.3", ["1.2.3"]),
         ("/opt/nvidia/vpi3/lib/aarch64-linux-gnu/libnvvpi.so.3.2.4", ["3.2.4"]),
         ("/opt/nvidia/vpi4/share/doc", ["4"]),
-        ("/opt/nvidia/vpi/share/doc", []),
+        ("/opt/nvidia/vpi/share/doc", None),
     ],
 )
-def test_vpi_is_found_in_the_folders_of_each_jetpack(path: str, version: list[str], tmp_path: Path) -> None:
+def test_vpi_is_found_in_the_folders_of_each_jetpack(path: str, version: list[str] | None, tmp_path: Path) -> None:
     assert jetpack.check(build_files(tmp_path, {path: ""})).facts["vpi"] == version

@@ -182,6 +182,14 @@ def test_a_mig_slice_without_units_is_read() -> None:
     assert (row.memory_total_bytes, row.unified) == (24576 << 20, False)
 
 
+def test_a_total_of_zero_is_unknown() -> None:
+    heading = "name, memory.total [MiB], memory.used [MiB], memory.free [MiB]\n"
+    rows = nvidia_smi.parse_gpus(
+        heading + "NVIDIA GB10, 0 MiB, 0 MiB, 0 MiB\nNVIDIA A100, 40960 MiB, 0 MiB, 40960 MiB\n"
+    )
+    assert [(row.memory_total_bytes, row.memory_used_bytes) for row in rows] == [(None, None), (40960 << 20, 0)]
+
+
 def test_a_grace_hopper_addresses_the_host_s_memory_and_has_its_own() -> None:
     heading = "name, memory.total [MiB], clocks.max.sm [MHz], addressing_mode\n"
     rows = nvidia_smi.parse_gpus(

@@ -46,6 +46,19 @@ def test_a_thor_counts_its_input_and_not_its_usb_ports() -> None:
     assert rails.total(list(found.values())) == (38100, "rail VIN")
 
 
+@pytest.mark.parametrize("driver", ["ina3221", "ina3221x"])
+@pytest.mark.parametrize("layout", ["hwmon", "iio"])
+def test_either_driver_is_read_in_either_layout_whatever_its_numbers(driver: str, layout: str, tmp_path: Path) -> None:
+    folder = f"/sys/bus/i2c/drivers/{driver}/7-0041"
+    names = {
+        "hwmon": ("hwmon/hwmon9/in1_label", "hwmon/hwmon9/in1_input", "hwmon/hwmon9/curr1_input"),
+        "iio": ("iio:device3/rail_name_0", "iio:device3/in_voltage0_input", "iio:device3/in_current0_input"),
+    }
+    values = ("VDD_IN\n", "5000\n", "911\n")  # no file `name`: a recording may lack it
+    host = build_files(tmp_path, {f"{folder}/{name}": value for name, value in zip(names[layout], values, strict=True)})
+    assert rails.read_rails(host) == [rails.Rail(name="VDD_IN", millivolts=5000, milliamps=911, milliwatts=4555)]
+
+
 def test_without_a_rail_for_all_the_total_is_a_sum_or_unknown() -> None:
     two = [
         rails.Rail(name=n, millivolts=1, milliamps=1, milliwatts=w) for n, w in (("VDD_GPU_SOC", 5), ("VDD_CPU_CV", 7))
