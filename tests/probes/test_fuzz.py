@@ -153,9 +153,12 @@ def cdi(name: str) -> Callable[[Any], object]:
 
 
 def in_parts(text: str) -> Iterator[bytes]:
-    """A file's bytes, as `Host.parts` gives them."""
-    data = text.encode()
-    return (data[at : at + PART_BYTES] for at in range(0, len(data), PART_BYTES))
+    """A file's bytes in parts, up to the limit of what is read of it."""
+    left = dpkg.STATUS_LIMIT_BYTES
+    for at in range(0, len(text), PART_BYTES):
+        part = text[at : at + PART_BYTES].encode()[:left]
+        left -= len(part)
+        yield part
 
 
 PARSERS = (

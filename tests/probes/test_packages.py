@@ -391,6 +391,25 @@ def test_what_is_no_file_is_not_read_and_nobody_waits_for_it(tmp_path: Path) -> 
     assert (found.status, found.reason) == (Status.UNKNOWN, "/var/lib/dpkg/status can't be read: not a regular file")
 
 
+def test_a_file_that_this_user_may_not_read_is_unknown(tmp_path: Path) -> None:
+    host = build_files(tmp_path, {STATUS: stanza("bash")})
+    (tmp_path / STATUS[1:]).chmod(0)
+    mine = os.geteuid()
+    modes = {folder: folder.stat().st_mode for folder in (tmp_path, *tmp_path.parents[:2])}  # root's alone
+    try:
+        if mine == 0:
+            for folder in modes:
+                folder.chmod(0o755)
+            os.seteuid(65534)
+        found = packages.check(host)
+    finally:
+        os.seteuid(mine)
+        for folder, mode in modes.items():
+            folder.chmod(mode)
+    assert (found.status, found.reason) == (Status.UNKNOWN, f"{STATUS} can't be read: Permission denied")
+    assert found.remedy == f"sudo chmod 644 {STATUS}"
+
+
 @pytest.mark.parametrize(
     "text",
     [
