@@ -14,7 +14,7 @@ import sys
 
 import msgspec
 
-from probes import cudadriver, devicetree, gpu_nodes, l4t, pci, saxpy, witness
+from probes import cuda_libraries, cudadriver, devicetree, gpu_nodes, l4t, pci, saxpy, witness
 from probes.contract import Device, DeviceKind, Evidence, Fact, Finding, Status, cut
 from probes.cudadriver import CudaDriver, CudaError, DeviceInfo, SymbolMissing
 from probes.host import Host
@@ -131,11 +131,11 @@ def judge_error(error: CudaError, around: Surroundings) -> tuple[Status, str, st
     if error.number in ACCESS_CODES and around.gpu_dead:
         reason = f"{said}; {gpu_nodes.IGPU} holds nothing but 'power': the GPU did not start at boot"
         return Status.BROKEN, reason, "switch the power off and on again; a reboot is not enough"
-    if error.number == 100 and around.visible is not None and (around.gpus or around.has_nodes):
+    if error.number == cudadriver.NO_DEVICE and around.visible is not None and (around.gpus or around.has_nodes):
         return Status.BROKEN, f"{said}; {VISIBLE}={around.visible!r} may hide it", f"unset {VISIBLE}"
-    if error.number == 100 and around.is_jetson and not around.has_nodes:
+    if error.number == cudadriver.NO_DEVICE and around.is_jetson and not around.has_nodes:
         return Status.ABSENT, f"{said}; there are no device nodes of the GPU", RUNTIME_REMEDY
-    if error.number == 100 and not around.is_jetson and not around.gpus:
+    if error.number == cudadriver.NO_DEVICE and not around.is_jetson and not around.gpus:
         remedy = "nothing to do, unless a GPU is fitted: then look at lspci and dmesg"
         return Status.ABSENT, f"{said}; the driver is installed, no NVIDIA GPU is on PCI", remedy
     return Status.BROKEN, said, error.remedy
@@ -208,11 +208,6 @@ def _installed_version(package: str) -> str | None:
     return None
 
 
-def _loaded_path(host: Host) -> str | None:
-    match = re.search(r"(/\S*libcuda\.so\S*)", host.text("/proc/self/maps") or "")
-    return match[1] if match else None
-
-
 def check(host: Host) -> Finding:
     """Load libcuda, run the kernel on every device and compare.
 
@@ -228,12 +223,10 @@ def check(host: Host) -> Finding:
         driver = CudaDriver(cudadriver.load(host, around.soc))
     except OSError as error:
         return _finding(*judge_not_loaded(str(error), around), facts)
-    facts["libcuda_loaded"] = _loaded_path(host)
+    facts["libcuda_loaded"] = cuda_libraries.loaded_path(host, "libcuda")
     try:
         driver.start()
         version, infos = driver.version(), driver.devices()
-        if not infos:
-            raise CudaError("cuDeviceGetCount", 100, "CUDA_ERROR_NO_DEVICE")
         devices = tuple(_device(info, version) for info in infos)
         with witness.Watch(host) as watch:
             run = _execute(driver, infos, devices)

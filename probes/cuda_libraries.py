@@ -152,8 +152,6 @@ def read_gpu(host: Host) -> Gpu:
         infos = driver.devices()
     except (OSError, SymbolMissing, CudaError) as error:
         return Gpu(version=_known(version), capability=capability, problem=str(error))
-    if not infos:
-        return Gpu(version=_known(version), capability=capability, problem="cuDeviceGetCount: no device")
     return Gpu(driver=driver, info=infos[0], version=_known(version), capability=infos[0].capability)
 
 

@@ -29,6 +29,7 @@ ATTRIBUTES = {
     "capability_major": 75,
     "capability_minor": 76,
 }
+NO_DEVICE = 100  # of `ERRORS`
 JIT_ERROR_LOG, JIT_ERROR_LOG_BYTES = 5, 6
 JIT_LOG_LIMIT_BYTES = 4096
 
@@ -227,9 +228,11 @@ class CudaDriver:
         return f"{number.value // 1000}.{number.value % 1000 // 10}"
 
     def devices(self) -> list[DeviceInfo]:
-        """Every device that the driver lists, after CUDA_VISIBLE_DEVICES."""
+        """Every device that the driver lists, after CUDA_VISIBLE_DEVICES; none is an error, as the runtime has it."""
         count = c_int()
         self.call("cuDeviceGetCount", byref(count))
+        if count.value < 1:
+            raise CudaError("cuDeviceGetCount", NO_DEVICE, "CUDA_ERROR_NO_DEVICE")
         return [self._device(index) for index in range(count.value)]
 
     def _device(self, index: int) -> DeviceInfo:

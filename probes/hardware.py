@@ -14,6 +14,7 @@ from probes.contract import Evidence, Fact, Finding, Status, cut
 from probes.devicetree import DeviceTree
 from probes.host import Host
 from probes.jetson_modules import GIB, Soc
+from probes.memory import parse_meminfo
 
 LAYER = 0
 UNKNOWN_MODULE = "unknown (custom)"
@@ -101,8 +102,7 @@ def _read_model(host: Host, tree: DeviceTree) -> str | None:
 
 
 def _read_memory_total(host: Host) -> int | None:
-    match = re.search(r"^MemTotal:\s*(\d+) kB", host.text("/proc/meminfo") or "", re.MULTILINE)
-    return int(match[1]) * 1024 if match else None
+    return parse_meminfo(host.text("/proc/meminfo") or "").get("MemTotal")
 
 
 def check(host: Host) -> Finding:

@@ -55,7 +55,8 @@ class LlamaApi:
 
     Raises:
         ModuleNotFoundError: llama-cpp-python, or something that it needs, is not installed.
-        ImportError, OSError, RuntimeError: it is there, but its native libraries can't be loaded.
+        ImportError, OSError, RuntimeError, AttributeError: it is there, but its native libraries can't be loaded, or
+            are of another release.
     """
 
     def __init__(self) -> None:

@@ -54,7 +54,8 @@ PARTS = {  # of `general.type`
 }
 NO_TEXT_ARCHITECTURES = {"clip", "bert", "nomic-bert", "jina-bert-v2", "t5", "t5encoder", "wavtokenizer-dec"}
 VISIBLE_VULKAN = "GGML_VK_VISIBLE_DEVICES"
-NO_RUNTIME = (ImportError, OSError, RuntimeError)  # what importing llama_cpp raises when a library is missing
+# What importing llama_cpp raises when a library is missing, or lacks a function as that of another release does
+NO_RUNTIME = (ImportError, OSError, RuntimeError, AttributeError)
 
 
 def accepts(model: ModelInfo) -> Verdict:

@@ -186,6 +186,14 @@ def test_fake_whichever_call_fails_is_named(fake: Path, told: str, call: str) ->
     assert finding.reason.startswith(f"{call}: CUDA_ERROR_OUT_OF_MEMORY (2)")
 
 
+@pytest.mark.parametrize("probe", ["probes.cuda", "probes.tensorrt", "probes.cuda_runtime"])
+def test_fake_a_driver_that_lists_no_device_says_so_to_every_check(fake: Path, tmp_path: Path, probe: str) -> None:
+    (tmp_path / "tensorrt.py").write_text("__version__ = '10.3.0'")
+    finding = ask(fake, probe, FAKE_COUNT=-1, PYTHONPATH=str(tmp_path))
+    assert "cuDeviceGetCount: CUDA_ERROR_NO_DEVICE (100)" in finding.reason
+    assert finding.evidence == ()
+
+
 def test_fake_a_number_that_we_do_not_know_has_the_drivers_name_for_it(fake: Path) -> None:
     assert "cuInit: CUDA_ERROR_OF_TOMORROW (917)" in ask(fake, FAKE_INIT=917).reason
 

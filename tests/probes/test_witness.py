@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from probes import gpu_counters, saxpy, witness
 from probes.contract import DeviceKind, Evidence, Finding, Witness, WitnessKind
 from probes.host import Host
+from probes.listing import probe_files
 from probes.nvml import NvmlProcesses
 
 PROJECT = Path(__file__).parents[2]
@@ -169,3 +170,11 @@ def test_each_api_names_its_witnesses(probe: str) -> None:
     assert kinds[-1] is WitnessKind.COMPARISON
     assert finding.witnesses[-1].spoke
     assert all(w.text for w in finding.witnesses)
+
+
+@pytest.mark.parametrize("name", [name for name, file in probe_files(None).items() if file.uses_gpu])
+def test_each_check_that_uses_a_gpu_asks_witnesses(name: str) -> None:
+    text = (PROJECT / "probes" / f"{name}.py").read_text(encoding="utf-8")
+    asks = "witness.Watch(host)" in text and "watch.witnesses(" in text
+    by_engine = "tensorrt_engine.execute(" in text or "tensorrt_engine.build_and_run(" in text
+    assert asks or by_engine

@@ -28,6 +28,7 @@ from runners.llama_api import LlamaApi
 from runners.llama_session import LlamaSession, usable_processors
 from runners.model import ModelInfo
 from runners.tiny import make_gguf
+from tests.probes.test_cuda import compile_c
 
 PROJECT = Path(__file__).parent.parent.parent
 pytest.importorskip("llama_cpp", reason="llama-cpp-python is not installed: no language model was run")
@@ -134,6 +135,18 @@ def test_a_package_whose_library_is_missing_is_broken(tmp_path: Path) -> None:
     )
     assert done.stdout.startswith("broken llama-cpp-python can't be imported: ")
     assert "Shared library" in done.stdout
+
+
+def test_a_library_of_another_release_is_broken_and_named(tmp_path: Path) -> None:
+    for name in ("ggml-base", "ggml", "ggml-cpu", "llama", "mtmd"):
+        compile_c("int nothing;", tmp_path / f"lib{name}.so")
+    code = "from runners import llama_cpp as r; f = r.check('cpu'); print(f.status.value, f.reason)"
+    environ = {**os.environ, "LLAMA_CPP_LIB_PATH": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=PROJECT, env=environ, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.startswith("broken llama-cpp-python can't be imported: ")
+    assert "undefined symbol" in done.stdout
 
 
 # What is accepted
