@@ -1,6 +1,6 @@
 """`python -m agent` is `edge-agent`."""
 
-from agent.cli import main
+from agent.start import main
 
 if __name__ == "__main__":
     main()

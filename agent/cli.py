@@ -246,6 +246,8 @@ def end_in_order() -> None:
     def end(number: int, _frame: object) -> None:
         raise Ended(number)
 
+    if callable(signal.getsignal(signal.SIGINT)):  # until here `agent.start` has answered it
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is signal.SIG_DFL:  # nohup ignores SIGHUP, and means it
             signal.signal(number, end)
@@ -253,9 +255,9 @@ def end_in_order() -> None:
 
 def main() -> None:
     """Run the command line; whatever happens, a person reads a sentence and not a traceback."""
-    prepare_streams()
-    end_in_order()
     try:
+        prepare_streams()
+        end_in_order()
         require_text(sys.argv[1:])
         try:
             cli.main(prog_name="edge-agent", standalone_mode=False)

@@ -111,6 +111,8 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
         facts: readings; the unit is in the name ("memory_total_bytes"). None means unknown, never 0.
         witnesses: who was asked whether the device did the work, those that were silent as well.
         taken_at: ISO 8601, UTC: when it was executed; set by `isolation`, as `duration_s` (seconds) is.
+        memory_peak_bytes: the most that was resident of the check's process, or of a command that it ran; set by
+            `child`; None when it did not live to tell. A reading, no part of the fingerprint.
         ground: a hash of what the finding rests on (drivers, manifests, packages, kernel), see `probes.ground`; a
             finding whose ground has changed is stale. Empty for readings, which are taken anew each time.
     """
@@ -126,6 +128,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     evidence: tuple[Evidence, ...] = ()
     witnesses: tuple[Witness, ...] = ()
     duration_s: float = 0.0
+    memory_peak_bytes: int | None = None
     taken_at: str = ""
     ground: str = ""
 

@@ -25,6 +25,7 @@ from probes.ground import ground
 from probes.host import Host
 from probes.limits import REMEDY, narrow_address_space
 from probes.listing import ProbeFile, probe_files
+from probes.scratch import scratch
 
 PACKAGE_ROOT = Path(__file__).resolve().parent.parent  # where `probes` and `runners` can be imported from
 DEADLINE_S = 30.0
@@ -51,6 +52,7 @@ class Check(msgspec.Struct, frozen=True, kw_only=True):
         cost_s: seconds that it is thought to take; the longest are started first.
         rests_on: parts of `probes.ground` on which its answer rests; empty for a reading.
         uses_gpu: whether it executes something on a GPU where there is one.
+        keep_caches: whether what drivers compile for it is kept for later, in the user's own caches.
     """
 
     subject: str
@@ -61,6 +63,7 @@ class Check(msgspec.Struct, frozen=True, kw_only=True):
     cost_s: float = 1.0
     rests_on: tuple[str, ...] = ()
     uses_gpu: bool = False
+    keep_caches: bool = False
 
 
 def list_probes(environ: Mapping[str, str] | None = None) -> list[str]:
@@ -128,14 +131,15 @@ def explain_limit(finding: Finding) -> Finding:
 
 def run(check: Check, environ: Mapping[str, str], stop_fd: int | None = None) -> Ending:
     """Start the process, follow it, end it and its group."""
-    try:
-        child = _Child(check.argv, {**environ, "PYTHONFAULTHANDLER": "1"})
-    except OSError as error:
-        return Ending(returncode=None, killed=f"{check.argv[0]} could not be started: {error.strerror}")
-    try:
-        killed = child.follow(check, stop_fd)
-    finally:  # Ctrl-C as well
-        returncode = child.end()
+    with scratch(environ, keep_caches=check.keep_caches) as its_environ:
+        try:
+            child = _Child(check.argv, {**its_environ, "PYTHONFAULTHANDLER": "1"})
+        except OSError as error:
+            return Ending(returncode=None, killed=f"{check.argv[0]} could not be started: {error.strerror}")
+        try:
+            killed = child.follow(check, stop_fd)
+        finally:  # Ctrl-C as well
+            returncode = child.end()
     return Ending(
         returncode=returncode,
         killed=killed,

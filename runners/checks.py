@@ -39,6 +39,7 @@ def runner_checks() -> list[Check]:
             cost_s=COST_S,
             rests_on=RESTS_ON.get(backend, RESTS_ON_USUALLY),
             uses_gpu=backend != "cpu",
+            keep_caches=True,  # a runtime's kernels can take minutes to compile, and the next run needs the same ones
         )
         for subject, layer, backend in subjects()
     ]
