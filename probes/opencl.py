@@ -22,7 +22,7 @@ from probes.host import Host
 LAYER = 2
 RESTS_ON = ("driver", "l4t", "nodes", "opencl", "opencl_libraries", "python")
 USES_GPU = True
-COST_S = 2.0  # PoCL's first build; 0.4 s from its cache
+COST_S = 2.6  # PoCL compiles each time, see docs/footprint.md
 LOADER = "libOpenCL.so.1"
 SYMBOLS = ("clIcdGetPlatformIDsKHR", "clGetExtensionFunctionAddress")  # some drivers give the first by the second
 REPLACING = ("OCL_ICD_VENDORS",)
